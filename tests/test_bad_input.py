@@ -640,7 +640,7 @@ BAD_CONFIGURATIONS = {
     "binary": b"\x80\xff\x00",
     "a number of 5,000 digits": '{"seed": ' + "9" * 5000 + "}",
     **{
-        f"{name} = {value!r}": json.dumps({name: value})
+        f"{name} = {value!r}": {name: value}
         for name, value in (
             *(("slot_size", value) for value in ("6", 6.5, None, True, [6], {"a": 6}, 10**20, -1)),
             *(("adam_betas", value) for value in (3, [0.1], ["a", "b"], [0.1, 0.2, 0.3], {})),
@@ -665,8 +665,13 @@ def test_configurations_that_are_none(files, capsys, tmp_path, content):
     run = tmp_path / "run"
     run.mkdir()
     shutil.copy(files["listops_last"], run)
+    causes = ["config.json"]
+    if isinstance(content, dict):  # the other options are right, and the run could be resumed with them
+        causes += [f"--{name.replace('_', '-')} " for name in content] + ["/nowhere: "]
+        content = json.dumps(json.loads(Path(files["listops_config"]).read_text()) | content)
     (run / "config.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    refused(capsys, "listops", ["train", "--resume", "--run-dir", run, "--max-minutes", "0.001"])
+    error = refused(capsys, "listops", ["train", "--resume", "--run-dir", run, "--epochs", "2"])
+    assert any(cause in error for cause in causes), error
 
 
 ON = ["--checkpoint", "{language_model}"]

@@ -174,11 +174,13 @@ def test_probabilities_of_dropout_that_are_set_later_act(recurrent):
 
 
 def test_distances_are_of_every_layer_and_of_on_lstm_only():
-    model = build(ON_LSTM)
-    out = model(torch.randint(11, (5, 2)), distances=True)
-    assert out.distances.forget.shape == (2, 5, 2)
-    _, _, alone = model.layers[1](model.layers[0](model._embed(torch.randint(11, (1, 2))))[0], distances=True)
-    assert alone.forget.min() >= 0
+    model, tokens = build(ON_LSTM), torch.randint(11, (5, 2))
+    found, x = model(tokens, distances=True).distances, model.embedding(tokens)
+    assert found.forget.shape == found.input.shape == (2, 5, 2)
+    for number, layer in enumerate(model.layers):
+        x, _, of_layer = layer(x, distances=True)
+        assert torch.equal(found.forget[number], of_layer.forget[0])
+        assert torch.equal(found.input[number], of_layer.input[0])
     with pytest.raises(ValueError, match="LSTM has no distances"):
         build(LSTM)(torch.zeros(1, 1, dtype=torch.int64), distances=True)
 

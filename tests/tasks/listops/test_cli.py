@@ -14,6 +14,7 @@ from tasks.listops.commands import TestName
 from tasks.listops.data import Dataset, read_tsv, write_tsv
 from tasks.listops.expressions import parse
 from tasks.listops.generator import HARD_TESTS, generate
+from tasks.listops.model import ListOpsModel
 from tests import commands
 from tests.served import served
 from tests.tasks.reporting.pages import Page, embedded
@@ -67,6 +68,7 @@ def test_the_trees_of_a_gumbel_tree_lstm_are_scored_and_drawn(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "run"), *TINY, "--model", "gumbel-tree-lstm"]) == 0
     assert "span F1" in capsys.readouterr().out
     traces = embedded((tmp_path / "run" / "report.html").read_text())
+    assert len(traces) == 4
     assert all(len(trace["nodes"]) == len(trace["tokens"]) - 1 for trace in traces)
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["predict", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
@@ -92,10 +94,19 @@ def test_evaluating_the_run_again_gives_its_results(run, tmp_path, capsys):
     assert "right-branching" in capsys.readouterr().out
 
 
-def test_evaluating_a_harder_test_with_more_slots(run, capsys):
-    options = ["--test", "200-300", "--size", "5", "--num-slots", "6"]
-    assert main(["evaluate", "--checkpoint", str(run / "best.safetensors"), *options]) == 0
+def test_evaluating_a_harder_test_with_more_slots(run, tmp_path, capsys):
+    checkpoint, path = run / "best.safetensors", tmp_path / "predictions.jsonl"
+    options = ["--test", "200-300", "--size", "5", "--num-slots", "6", "--predictions", str(path)]
+    assert main(["evaluate", "--checkpoint", str(checkpoint), *options]) == 0
     assert "on 5 expressions" in capsys.readouterr().out
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    model = ListOpsModel.from_pretrained(checkpoint)
+    with_three = model.answers([row["texts"] for row in rows])
+    model.set_num_slots(6)
+    with_six = model.answers([row["texts"] for row in rows])
+    for row, answer, other in zip(rows, with_six, with_three, strict=True):
+        assert row["probabilities"] == pytest.approx(answer.probabilities, abs=1e-5)
+        assert row["probabilities"] != pytest.approx(other.probabilities, abs=1e-5)
 
 
 def test_accuracy_by_operator_and_number_of_arguments_is_one_table(run, tmp_path, capsys):

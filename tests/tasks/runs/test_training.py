@@ -13,6 +13,7 @@ import termios
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from filelock import FileLock
@@ -668,7 +669,11 @@ def test_a_loss_that_is_no_number_stops_the_run(tmp_path, capsys):
 
 def test_training_does_not_touch_the_global_state_of_numpy_and_leaves_signals_alone(tmp_path):
     handler = signal.getsignal(signal.SIGINT)
+    _, before, *place = np.random.get_state()  # noqa: NPY002 - the global generator is what must not change
     assert train(tmp_path / "run", "--epochs", "1") == 0
+    _, after, *place_after = np.random.get_state()  # noqa: NPY002
+    assert np.array_equal(before, after)
+    assert place == place_after
     assert signal.getsignal(signal.SIGINT) is handler
     assert not torch.distributed.is_initialized()
 

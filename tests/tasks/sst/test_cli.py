@@ -50,7 +50,9 @@ def test_the_results_say_everything(run):
     assert len(results["span_f1"]) == 2
     page = (run / "report.html").read_text()
     assert "<h1>SST-5: ordered-memory" in page
-    for trace in embedded(page):
+    traces = embedded(page)
+    assert traces
+    for trace in traces:
         assert all(-1 <= node["value"] <= 1 for node in trace["nodes"] + trace["true_nodes"])
         assert len(trace["token_values"]) == len(trace["true_token_values"]) == len(trace["tokens"])
 
