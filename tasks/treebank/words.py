@@ -7,8 +7,6 @@ from collections.abc import Container
 from functools import lru_cache
 from itertools import cycle
 
-from nltk.tokenize import TreebankWordTokenizer
-
 ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
 """If the last word of a sentence matches, it keeps its period; "a" and "I" are words, not initials."""
 QUOTATION_MARK = re.compile(r"""(["“”]|``|'')""")
@@ -25,7 +23,6 @@ OPENING_QUOTE = re.compile(
 )
 """A single quotation mark at the beginning of a word: no contraction, no year."""
 _BRACKETS_AND_OPENING_QUOTE = re.compile(rf"([\[({{<]*){OPENING_QUOTE.pattern}", re.IGNORECASE)
-_TREEBANK = TreebankWordTokenizer()
 _INNER_AMPERSAND = re.compile(r"(?<=\w)&(?=\w)")
 _HIDDEN_AMPERSAND = "\ue000"
 _PLAIN = str.maketrans({"‘": "'", "’": "'", "…": " ... ", "—": " -- ", "–": " -- "})
@@ -72,5 +69,7 @@ def split_as_treebank(text: str, known: Container[str] = ()) -> list[str]:
 @lru_cache(maxsize=1 << 16)
 def _tokenize(text: str) -> tuple[str, ...]:
     """Split as NLTK does, but not at an ampersand within a word, such as R&D."""
-    words = _TREEBANK.tokenize(_INNER_AMPERSAND.sub(_HIDDEN_AMPERSAND, text))
+    from nltk.tokenize import TreebankWordTokenizer  # here, as most commands read no natural text
+
+    words = TreebankWordTokenizer().tokenize(_INNER_AMPERSAND.sub(_HIDDEN_AMPERSAND, text))
     return tuple(word.replace(_HIDDEN_AMPERSAND, "&") for word in words)

@@ -193,14 +193,18 @@ def test_what_the_tasks_need_is_their_extra():
 
 
 def test_what_takes_seconds_to_import_is_imported_where_it_is_needed():
-    """One answer, and the help of every task, need neither torch.compile nor Lightning nor matplotlib."""
+    """One answer, and the help of every task, need neither torch.compile nor Lightning nor matplotlib.
+
+    The help does not need NLTK, either.
+    """
     code = """
 import importlib, sys
 import ordered_memory.backends.native, tasks.listops.__main__
 importlib.reload(ordered_memory.backends.native)  # defines its operators again
-assert tasks.listops.__main__.main(["predict", "[MAX 2 9 ]"]) == 0
 for task in sys.argv[1:]:
     importlib.import_module(f"tasks.{task}.__main__")
+assert "nltk" not in sys.modules
+assert tasks.listops.__main__.main(["predict", "[MAX 2 9 ]"]) == 0
 slow = {"torch._dynamo", "lightning_fabric", "matplotlib", "tensorboard", "transformers", "triton"}
 sys.exit(" ".join(slow & set(sys.modules)) or 0)
 """
