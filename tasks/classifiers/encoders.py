@@ -156,6 +156,18 @@ def summary_size(config: EncoderConfig, input_size: int) -> int:
     return config.slot_size * (2 if config.bidirectional else 1)
 
 
+def join_pairs(summary: Tensor) -> Tensor:
+    """The input of the head for pairs of sequences, [h1; h2; h1 ∘ h2; |h1 - h2|].
+
+    Args:
+        summary: (2B, D): the summaries of the first sequences of all pairs, then those of the second ones.
+    Returns:
+        (B, 4D).
+    """
+    first, second = summary.chunk(2)
+    return torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
+
+
 def build_head(config: EncoderConfig, input_size: int, num_classes: int) -> nn.Sequential:
     """Build the classifier on top of an encoder: linear → ELU → linear, with dropout before each linear.
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tasks.classifiers.classification import Prediction, TokenBatch
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import TRANSFORMERS
-from tasks.classifiers.encoders import build_encoder, build_head, encode, summary_size
+from tasks.classifiers.encoders import build_encoder, build_head, encode, join_pairs, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset
@@ -31,8 +31,8 @@ PRETRAINED = Path(__file__).with_name("pretrained.safetensors")
 class LogicModel(Classifier):
     """Embedding → dropout → encoder → head.
 
-    An encoder of single formulas computes h1 and h2, and the input of the head is [h1; h2; h1 ∘ h2; |h1 -
-    h2|]. A transformer encodes the pair to a single vector.
+    An encoder of single formulas computes a summary of each, which `join_pairs` joins for the head. A
+    transformer encodes the pair to a single vector.
 
     Args:
         config: encoder, sizes and dropout.
@@ -71,18 +71,12 @@ class LogicModel(Classifier):
     def forward(self, batch: TokenBatch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
-        summary = encoded.summary if self.joint else _compare(encoded.summary)
+        summary = encoded.summary if self.joint else join_pairs(encoded.summary)
         return Prediction.from_encoded(self.classifier(summary), encoded)
 
 
 def _without_redundant_parentheses(formula: str) -> str:
     return " ".join(without_redundant_parentheses(tokenize(formula)))
-
-
-def _compare(summary: Tensor) -> Tensor:
-    """(2B, D) → (B, 4D)."""
-    left, right = summary.chunk(2)
-    return torch.cat([left, right, left * right, (left - right).abs()], dim=-1)
 
 
 def _build_transformer(config: LogicConfig) -> PairTransformer:
