@@ -8,7 +8,6 @@ The files hold predictions for the same examples, of ListOps, logic, sentiment o
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -24,22 +23,26 @@ def mcnemar(only_first: int, only_second: int) -> float:
         only_second: number of examples that only the second one does.
     """
     total = only_first + only_second
-    at_most = sum(math.comb(total, k) for k in range(min(only_first, only_second) + 1))
+    outcomes = at_most = 1  # with k examples of one model, and with at most k
+    for k in range(min(only_first, only_second)):
+        outcomes = outcomes * (total - k) // (k + 1)
+        at_most += outcomes
     return min(1.0, 2 * at_most / 2**total)
 
 
 def read(path: Path) -> list[tuple[list[str], str, bool]]:
     """The texts and the label of each example, and whether its prediction is right."""
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as file:  # splitlines() would also split at other characters in a text
+        rows = [json.loads(line) for line in file]
     return [(row["texts"], row["label"], row["prediction"] == row["label"]) for row in rows]
 
 
 def main(first: Path, second: Path) -> None:
     """Print the accuracies, on how many examples only one model is right, and the p-value."""
-    rows = list(zip(read(first), read(second), strict=True))
-    if any(a[:2] != b[:2] for a, b in rows):
+    rows, others = read(first), read(second)
+    if [row[:2] for row in rows] != [row[:2] for row in others]:
         sys.exit(f"{first} and {second} are predictions for different examples")
-    right = [(a[2], b[2]) for a, b in rows]
+    right = [(a[2], b[2]) for a, b in zip(rows, others, strict=True)]
     only_first, only_second = right.count((True, False)), right.count((False, True))
     for path, values in zip((first, second), zip(*right, strict=True), strict=True):
         print(f"{path}: accuracy {sum(values) / len(values):.4f} on {len(values):,} examples")
