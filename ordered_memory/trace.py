@@ -70,9 +70,9 @@ def read_output(
         B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
     Raises:
         TypeError: the output is not that of such a layer, or has no distances.
-        ValueError: the numbers of tokens differ from the lengths, the output is not of a batch, or the
-            direction is unknown or not one that the layer reads in; or as in `read_attention` and
-            `read_distances`.
+        ValueError: the numbers of tokens differ from the lengths, or these from those of a packed batch; the
+            output is not of a batch; the direction is unknown or not one that the layer reads in; or as in
+            `read_attention` and `read_distances`.
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(4, 8, num_slots=5, batch_first=True)
@@ -83,8 +83,11 @@ def read_output(
     """
     check_direction(direction)
     features = output[0] if isinstance(output, tuple) and output else None
-    if lengths is None and isinstance(features, PackedSequence):
-        lengths = pad_packed_sequence(features)[1]
+    if isinstance(features, PackedSequence):
+        packed = pad_packed_sequence(features)[1].tolist()
+        if lengths is not None and sequence_lengths(lengths, len(packed), max(packed)) != packed:
+            raise ValueError(f"expected the lengths of the packed batch, {packed}, or None, got {lengths}")
+        lengths = packed
     attention = getattr(output, "attention", None)
     if isinstance(attention, Tensor):
         batch = attention_of_direction(attention, batch_first, direction)

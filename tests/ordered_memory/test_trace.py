@@ -353,6 +353,8 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
     for result in (layer(packed), lstm(packed, distances=True)):
         with pytest.raises(ValueError, match=r"tokens of 2 sequences of lengths \[3, 2\], got \[3, 3\]"):
             read_output(result, tokens)
+        with pytest.raises(ValueError, match=r"lengths of the packed batch, \[3, 2\], or None, got \[3, 3\]"):
+            read_output(result, tokens, [3, 3])
     with pytest.raises(ValueError, match=r"got shape \(3, 5\); a sequence without a batch axis needs one"):
         read_output(layer(x[:, 0]), tokens)
     with pytest.raises(ValueError, match="direction must be 'forward' if the layer is not bidirectional"):
