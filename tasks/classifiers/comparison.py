@@ -208,16 +208,23 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
 
 
 def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collection[str] = ()) -> str:
-    """The model of a run, with the options in which the runs of this model differ, unless they are many."""
+    """The model of a run, with the options in which the runs of this model differ, unless they are many.
+
+    An option that is None was not given, and is left out.
+    """
     name: str = run.config.model_name
     options = _options(run)
     others = [_options(other) for other in runs if other.config.model_name == name]
-    words = [
-        option_words(option, getattr(run.config, option))
+    differing = [
+        option
         for option in sorted(options, key=lambda option: option == "seed")  # the seed last
         if option not in leave_out and any(other[option] != options[option] for other in others)
     ]
-    return " ".join([name, *itertools.chain(*words)]) if len(words) <= MOST_OPTIONS else name
+    if len(differing) > MOST_OPTIONS:
+        return name
+    values = ((option, getattr(run.config, option)) for option in differing)
+    words = [option_words(option, value) for option, value in values if value is not None]
+    return " ".join([name, *itertools.chain(*words)])
 
 
 def _options(run: FinishedRun) -> dict[str, Any]:

@@ -142,6 +142,10 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
         f"{model} --cell-dropout 0.3, mean of 2 seeds",
     ]
     assert names(runs[::2])[:2] == [f"{model} --cell-dropout 0.0", f"{model} --cell-dropout 0.3"]
+    assert names([copy("short", max_minutes=2.0, seed=1, cell_dropout=0.0), runs[0]])[:2] == [
+        f"{model} --max-minutes 2.0",
+        model,
+    ]
     assert names(runs[:1])[0] == model
     same = [*runs[:1], copy("again", cell_dropout=0.0, seed=1, threads=7)]
     assert names(same)[:2] == [model, f"{model}, again"]
