@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,11 +33,11 @@ def errors_in(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("warning: "))
 
 
-def refusal(main: Callable[[list[str]], int], capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def refusal(main: partial[int], capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """Run a command that must end with status 2 and one line on standard error; what this line says."""
     assert main([str(word) for word in words]) == 2
     error = capsys.readouterr().err
-    line = re.fullmatch(r"python -m tasks\.\w+: error: (.*)\n", error)
+    line = re.fullmatch(rf"python -m {re.escape(main.args[0])}: error: (.*)\n", error)
     assert line, error
     return line[1]
 
