@@ -37,7 +37,7 @@ from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, is_data_path
 
 MOST_OPTIONS = 3
-"""A run is named after the options in which it differs from others, if these are not more."""
+"""Runs that differ in more options than this are not named after them."""
 DIFFERENT_TESTS = "The models were tested on different {}."
 
 

@@ -56,7 +56,7 @@ class PieceTokenizer:
         if not self._tokenizer.is_fast:
             raise UserError(f"--encoder {name}: its tokenizer does not say which word a piece belongs to")
         first_position = 1 + config.pad_token_id if config.model_type in STARTS_AFTER_PADDING else 0
-        # The tokenizer's files may not say the maximum, or name one that the encoder does not have.
+        # The tokenizer's files may state no maximum, or a greater one than the encoder has positions for.
         self.max_pieces: int = self._tokenizer.model_max_length
         positions = getattr(config, "max_position_embeddings", -1)
         if positions > 0:  # XLNet's -1 means no limit

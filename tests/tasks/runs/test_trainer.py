@@ -272,7 +272,7 @@ def test_three_processes_validate_every_batch_once(tmp_path, monkeypatch):
 
 
 def test_time_is_up_by_the_clock_whose_time_is_saved(tmp_path, monkeypatch):
-    """That of the main process; another one here takes every step for a minute, and its time is not saved."""
+    """The clock of the main process. This is another one, and it thinks that each step takes a minute."""
     clock = itertools.count(step=60)
     monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=clock.__next__))
     for module in ("trainer", "validation"):
