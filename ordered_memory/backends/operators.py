@@ -167,7 +167,8 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         ]
         return [like.new_empty(like.shape) for like in likes]
 
-    LIBRARIES.pop(name, None)  # unregisters the operators of an earlier import, if the module is reloaded
+    if name in LIBRARIES:  # the module is reloaded: unregister the operators of the earlier import
+        LIBRARIES.pop(name)._destroy()  # as PyTorch 2.8 needs it: releasing it leaves them in torch.ops
     model, _, backend = name.partition("::")
     library = LIBRARIES[name] = torch.library.Library(model, "FRAGMENT")
     key = "CompositeExplicitAutograd" if device_type is None else device_type.upper()
