@@ -30,6 +30,7 @@ from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import load_or_raise, why_not_loaded
 from ordered_memory.backends.runtime.processor import warn_float32_products
 from ordered_memory.backends.runtime.threads import run_team
+from ordered_memory.modes import assume_constant_result
 
 SOURCE = Path(__file__).with_name("recurrence.c")
 MIN_WORK_PER_THREAD = 400_000
@@ -44,7 +45,12 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     dtype = weights.weight_hh.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {dtype}"
-    return contract.why_not(tokens, weights, hidden, cell) or why_not_loaded(SOURCE, dtype)
+    return contract.why_not(tokens, weights, hidden, cell) or _why_not_loaded(dtype)
+
+
+@assume_constant_result  # here, because PyTorch 2.8 cannot pass a path to such a function
+def _why_not_loaded(dtype: torch.dtype) -> str | None:
+    return why_not_loaded(SOURCE, dtype)
 
 
 class _Native(Implementation):

@@ -67,7 +67,7 @@ def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None =
     dtype = modules.cell.from_memory.weight.dtype
     if dtype not in (torch.float32, torch.float64):
         return f"its parameters must all be float32 or all float64, not {dtype}"
-    return why_not_loaded(call.SOURCE, dtype)
+    return _why_not_loaded(dtype)
 
 
 @assume_constant_result
@@ -80,6 +80,11 @@ def multiplies_bfloat16() -> bool:
 def _num_threads() -> int:
     """The number of threads, a constant in captured graphs. If there are fewer, some run several shares."""
     return torch.get_num_threads()
+
+
+@assume_constant_result  # here, because PyTorch 2.8 cannot pass a path to such a function
+def _why_not_loaded(dtype: torch.dtype) -> str | None:
+    return why_not_loaded(call.SOURCE, dtype)
 
 
 OPERATOR = define("ordered_memory::native", call.NativeImplementation(), "cpu")

@@ -21,7 +21,6 @@ import torch
 
 from ordered_memory.backends.runtime import compiler, processor
 from ordered_memory.backends.runtime.c_struct import CStruct, parse
-from ordered_memory.modes import assume_constant_result
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +125,6 @@ def load_or_raise(source: Path, dtype: torch.dtype) -> Library:
     return library
 
 
-@assume_constant_result
 def why_not_loaded(source: Path, dtype: torch.dtype) -> str | None:
     """Why there is no library of a C file, or None if there is one; see `load`.
 
