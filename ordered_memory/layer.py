@@ -290,9 +290,10 @@ class OrderedMemory(nn.Module):
             else check_lengths(lengths, inputs, least=0)
         )
         states = self._state_of_each_direction(state, inputs, num_slots)
+        # Not zip(strict=True): the graph may break in here, and PyTorch 2.8 cannot go on within it.
         results = [
-            direction(inputs, direction_state, checked_lengths, num_slots, self.backend, self.recompute_every)
-            for direction, direction_state in zip(self.directions, states, strict=True)
+            direction(inputs, states[i], checked_lengths, num_slots, self.backend, self.recompute_every)
+            for i, direction in enumerate(self.directions)
         ]
         output = torch.cat([result.output for result in results], dim=-1)
         if not self.bidirectional:

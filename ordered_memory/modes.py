@@ -157,6 +157,15 @@ def is_jit_tracing() -> bool:
     return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
+@assume_constant_result
+def is_exporting() -> bool:
+    """Whether `torch.export` records the computation.
+
+    `torch.compiler.is_exporting` of PyTorch 2.8 is True in everything that `torch.compile` traces.
+    """
+    return torch.compiler.is_exporting()
+
+
 def clone_if_saved(result: Tensor) -> Tensor:
     """A result that the caller may change in place: a copy, if the backward pass may need the result itself.
 

@@ -3,6 +3,14 @@
 import pytest
 import torch
 
+MESSAGES_IN_GRAPHS = torch.__version__ >= (2, 13)
+"""Whether an error that a graph raises while it is captured has the message of the exception."""
+
+SHARDED_PARTS_AGAIN = pytest.mark.skipif(
+    torch.__version__ < (2, 13),
+    reason="this PyTorch does not gather the weights of a sharded part when steps are computed again",
+)
+
 SORTED_IN_GRAPHS = pytest.mark.skipif(
     torch.__version__ < (2, 13),
     reason="this PyTorch cannot read the size of a batch packed in order within a graph",

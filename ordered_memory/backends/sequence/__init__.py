@@ -24,7 +24,7 @@ from ordered_memory.backends.contract import Arguments
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.operations import RecurrencePlan
 from ordered_memory.backends.sequence.recurrence import Packed, Recurrence, run
-from ordered_memory.modes import is_jit_tracing, untraced, without_autocast
+from ordered_memory.modes import is_exporting, is_jit_tracing, untraced, without_autocast
 from ordered_memory.packing import pack_indices, unpack
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -36,7 +36,7 @@ def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None =
         return "its sizes depend on the data, the inputs are on meta"
     if is_jit_tracing():
         return "its steps depend on the data, which torch.jit.trace does not record"
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return "its steps depend on the data, which torch.export does not record"
     return module_checks.why_not(inputs, modules, state)
 
