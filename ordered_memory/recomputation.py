@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.backends import RunRecurrence
 from ordered_memory.backends.module_checks import has_hooks
+from ordered_memory.modes import untraced
 from ordered_memory.recurrence import DropoutSampler, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
@@ -59,6 +60,7 @@ def run_in_segments(
     return RecurrenceOutput(torch.cat(outputs), state, torch.cat(attention))
 
 
+@untraced("steps that are computed again keep the modules as they are")
 def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
     """Make a function that calls `run`. After its first call, it uses copies of the modules made now."""
     if any(_is_hooked(module) for part in modules[:3] for module in part.modules()):

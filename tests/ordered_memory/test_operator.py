@@ -176,7 +176,7 @@ def test_a_graph_can_be_captured_where_autocast_finds_no_bfloat16_products(monke
 
 
 @QUIET
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}])
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"recompute_every": 2}])
 def test_sequence_is_left_as_it_is(options):
     layer = make("sequence", **options)
     x = tokens()
