@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from tasks.language_model.__main__ import main as language_model
@@ -198,12 +197,22 @@ def test_a_missing_checkpoint_names_the_command_that_makes_it(tmp_path, capsys, 
         assert "creates it" not in error, "--preset alone would create another model"
 
 
-@pytest.mark.parametrize("words", [None, ["<eos>", 3], ["a", "b"], ["<eos>", "a", "a"], "text", {"a": 1}])
-def test_vocabularies(tmp_path, capsys, words):
-    path = tmp_path / "best.safetensors"
-    save_file({"x": torch.zeros(1)}, path, {"json": json.dumps({"vocabulary": words})})
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (None, "not a checkpoint of a language model"),
+        (["<eos>", 3], "not a checkpoint of a language model"),
+        ("text", "not a checkpoint of a language model"),
+        ({"a": 1}, "not a checkpoint of a language model"),
+        (["a", "b"], "its vocabulary must begin with <eos> and have no duplicates"),
+        (["<eos>", "a", "a"], "its vocabulary must begin with <eos> and have no duplicates"),
+    ],
+)
+def test_vocabularies(small_runs, tmp_path, capsys, words, expected):
+    source, path = Path(small_runs["language_model"]), tmp_path / "best.safetensors"
+    save_file(load_file(source), path, {"json": json.dumps(read_metadata(source) | {"vocabulary": words})})
     assert language_model(["evaluate", "--checkpoint", str(path)]) == 2
-    assert "best.safetensors: " in message(capsys)
+    assert f"best.safetensors: {expected}" in message(capsys)
 
 
 INTERRUPTED_IMPORT = """

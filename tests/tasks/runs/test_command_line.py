@@ -36,6 +36,17 @@ def options_of(text):
     return re.findall(r"^\W? {1,2}(?:-h, )?(--[a-z][a-z-]+)", text, re.MULTILINE)
 
 
+def texts_of(text):
+    """What a help says of each option, besides its names, its metavar or choices, and its default."""
+    text = re.sub("[│╭╮╰╯─]", " ", text)
+    parts = [part for box in re.split(r"\n *\n", text) for part in re.split(r"\n(?=  (?:-h, )?--[a-z])", box)]
+    return {
+        option: re.sub(r"--[\w-]+|\{[^}]*\}|\((default|required)(.|\n)*", "", part)
+        for part in parts
+        for option in options_of(part)[:1]
+    }
+
+
 def test_every_task_is_listed_with_a_sentence(capsys):
     tasks.__main__.main([])
     lines = capsys.readouterr().out.splitlines()
@@ -65,8 +76,10 @@ def test_the_help_of_a_task_lists_its_subcommands_and_documents_every_option(nam
     for subcommand, (config, *_) in subcommands.items():
         text = help_of(capsys, name, subcommand)
         assert config.__doc__.split()[0] in text
-        # No option without a text.
-        assert not re.search(r"^\W? {1,2}--\S+(?: \S+)? +\(default", text, re.MULTILINE)
+        texts = texts_of(text)
+        assert list(texts) == options_of(text)
+        for option, says in texts.items():
+            assert re.search("[a-z]{2}", says), f"{option} has no text"
 
 
 def test_options_stand_in_boxes_of_their_kind(capsys):
