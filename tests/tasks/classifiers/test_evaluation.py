@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ordered_memory.baseline_trees import right_branching
+from ordered_memory.baseline_trees import left_branching, right_branching
 from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
@@ -37,16 +37,18 @@ def test_true_classes_are_the_rows_of_a_confusion_matrix():
     assert evaluation.correct.tolist() == [True, False, False, False]
 
 
-def test_trees_and_baselines_are_compared_with_the_true_trees():
+@pytest.mark.parametrize(
+    ("name", "make"), [("left-branching", left_branching), ("right-branching", right_branching)]
+)
+def test_trees_and_baselines_are_compared_with_the_true_trees(name, make):
     texts = [("( a ( or b ) )", "( ( not a ) ( and ( not b ) ) )"), ("( ( a ( or b ) ) ( and c ) )", "a")]
     data = Pairs.from_texts(texts)
     trees = [
-        tuple(right_branching(len(sentence.words)) for sentence in data.sentences(index))
-        for index in range(len(texts))
+        tuple(make(len(sentence.words)) for sentence in data.sentences(index)) for index in range(len(texts))
     ]
     for scores in Evaluation(data, np.eye(7)[data.labels], trees).span_f1(2).values():
-        assert scores["model"] == pytest.approx(scores["right-branching"])
-        assert scores["model"] < 1
+        assert scores["model"] == pytest.approx(scores[name])
+        assert scores["left-branching"] < scores["right-branching"] < 1
 
 
 def test_sentences_of_as_many_words_as_are_needed_are_scored():

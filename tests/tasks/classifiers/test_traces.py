@@ -20,7 +20,7 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
-from tasks.sst.treebank import sentences
+from tasks.sst.treebank import phrases, sentences
 from tests.tasks.classifiers.tiny import TINY
 from tests.traces import tree_of
 
@@ -116,13 +116,13 @@ def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
     model, trees = sentiment_model(name)
     data = PhraseData(trees, sentences(trees, 5), include_trees=name != "lstm")
     [trace] = example_traces(model, data, 2)
+    nodes = PhraseData(trees, phrases(trees, 5), include_trees=name != "lstm")
+    index_of = {(one.first, one.last): i for i, one in enumerate(nodes.examples) if one.sentence == 2}
     for node in trace["true_nodes"]:
-        words = " ".join(trace["tokens"][node["first"] : node["last"] + 1])
-        assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
-        if name == "lstm":  # which reads a phrase without its tree
-            read_alone = predict_example(model, SentimentModel.read_text(words), 0).probabilities
-            expected = float(read_alone @ torch.linspace(-1, 1, 5))
-            assert node["model_value"] == pytest.approx(expected, abs=6e-4)
+        span = node["first"], node["last"]
+        assert node["value"] == (trees[2].labels[span] - 2) / 2
+        alone = predict_example(model, nodes, index_of[span]).probabilities
+        assert node["model_value"] == pytest.approx(float(alone @ torch.linspace(-1, 1, 5)), abs=6e-4)
     probabilities = torch.tensor(trace["answer"]["probabilities"])
     root = float(probabilities @ torch.linspace(-1, 1, 5))
     assert trace["true_nodes"][-1]["model_value"] == pytest.approx(root, abs=6e-4)

@@ -56,6 +56,7 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "lstm"), *TINY, "--model", "lstm"]) == 0
     assert "span F1" not in capsys.readouterr().out
     traces = embedded((tmp_path / "lstm" / "report.html").read_text())
+    assert len(traces) == 4
     assert not any({"memory", "nodes"} & trace.keys() for trace in traces)
     checkpoint = str(tmp_path / "lstm" / "best.safetensors")
     assert main(["predict", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
