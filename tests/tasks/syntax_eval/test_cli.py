@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from tasks.language_model.grammar import generate_pairs
+from tasks.language_model.model import load_model
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.syntax_eval.__main__ import main
 from tasks.syntax_eval.commands import column_names
+from tasks.syntax_eval.scoring import word_log_probabilities
 from tests.commands import refusal
 from tests.tasks.syntax_eval.tiny import WORDS, pair, save, tiny_model, write_lines
 
@@ -64,14 +66,19 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
     assert "python -m tasks.syntax_eval evaluate" in page.read_text()
 
 
-def test_options_change_what_is_scored(checkpoints, pairs, capsys):
-    first = ["--checkpoint", checkpoints[0], "--pairs", str(pairs)]
-    assert main([*first, "--unknown", "score", "--no-end", "--limit", "1"]) == 0
+def test_options_change_what_is_scored(checkpoints, pairs, tmp_path, capsys):
+    first, rows = ["--checkpoint", checkpoints[0], "--pairs", str(pairs)], tmp_path / "rows.jsonl"
+    options = ["--unknown", "score", "--no-end", "--limit", "1", "--predictions", str(rows)]
+    assert main([*first, *options]) == 0
     out = capsys.readouterr().out
     assert "3 of them used (--limit 1 for each construction, evenly spaced)" in out
     assert "without the end of the sentence" in out
     assert "read as <unk>" in out
     assert "2 scored in" in out
+    trained, row = load_model(Path(checkpoints[0])), json.loads(rows.read_text().splitlines()[0])
+    words = trained.vocabulary.encode(row["good"].split(), "")
+    expected = float(word_log_probabilities(trained.model, words)[:-1].sum())  # but for that of the end
+    assert row["log_probabilities"]["onlstm"]["good"] == pytest.approx(expected, abs=1e-5)
 
 
 def test_models_of_drawn_sentences_need_no_pairs(tmp_path, capsys):
