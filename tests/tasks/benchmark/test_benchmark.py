@@ -436,10 +436,12 @@ def test_a_training_step_reaches_every_parameter_and_the_inputs():
     setup = Setup(SIZES, 0, "cpu")
     for entry in (Entry("nn.LSTM"), Entry("reference", "reference")):
         contender = build(setup, entry, build_batches(setup, some_batches([4, 2])))
+        contender.batches = [contender.prepare(contender.batches[0])]
+        contender.prepare = lambda batch: batch  # it is prepared, and its inputs are at hand
         contender.training_step(0)()
         gradients = [parameter.grad for parameter in contender.module.parameters()]
         assert gradients
-        assert all(gradient is not None for gradient in gradients)
+        assert all(gradient is not None for gradient in [*gradients, contender.batches[0].inputs.grad])
 
 
 class Recorder:

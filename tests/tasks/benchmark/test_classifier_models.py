@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 
+from tasks.benchmark import classifier_models
 from tasks.benchmark.__main__ import main
 from tasks.classifiers.config import ModelName
 
@@ -12,8 +13,14 @@ from tasks.classifiers.config import ModelName
 @pytest.mark.parametrize(
     ("subcommand", "unit"), [("logic", "pairs"), ("sst", "phrases")], ids=["logic", "sst"]
 )
-def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, subcommand, unit):
-    target = tmp_path / "speed.json"
+def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, monkeypatch, subcommand, unit):
+    target, timed = tmp_path / "speed.json", []
+    interleave = classifier_models.interleave
+    monkeypatch.setattr(
+        classifier_models,
+        "interleave",
+        lambda one, *rest, **options: timed.append(one) or interleave(one, *rest, **options),
+    )
     assert main([subcommand, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
     rows = json.loads(target.read_text())["contenders"]
     assert set(rows) == set(get_args(ModelName))
@@ -22,6 +29,12 @@ def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, subcommand, 
         assert row[f"infer_{unit}_per_s"] > 0
         assert row["parameters"] > 0
         assert row["epoch_s"] > sum(row["train_ms_per_batch"]) / 1000
+    [contenders] = timed
+    read = [
+        [batch.words if unit == "phrases" else batch.tokens.tolist() for batch in contender.batches]
+        for contender in contenders.values()
+    ]
+    assert all(one == read[0] for one in read)
     out = capsys.readouterr().out
     assert all(name in out for name in rows)
     assert "× LSTM" in out

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from onlstm import ONLSTM
+from tasks.benchmark import ordered_neurons
 from tasks.benchmark.__main__ import main
 from tasks.benchmark.ordered_neurons import largest_difference, released_weights
 from tasks.runs.errors import UserError
@@ -52,8 +53,14 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, capsys):
-    target = tmp_path / "results.json"
+def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, monkeypatch, capsys):
+    target, timed = tmp_path / "results.json", []
+    interleave = ordered_neurons.interleave
+    monkeypatch.setattr(
+        ordered_neurons,
+        "interleave",
+        lambda one, *rest, **options: timed.append(one) or interleave(one, *rest, **options),
+    )
     words = ["onlstm", "--sizes", "4x3x5x40", "2x2x5x20", "--repeats", "1", "--released-code", str(checkout)]
     assert main([*words, "--json", str(target)]) == 0
     results = json.loads(target.read_text())
@@ -61,6 +68,16 @@ def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, capsys):
     for one in results:
         assert {"sequence", "reference", "nn.LSTM", "released", "floor"} <= one["contenders"].keys()
         assert all(of["train_ms"] > 0 and of["infer_ms"] > 0 for of in one["contenders"].values())
+    for contenders in timed:
+        [batch] = contenders["sequence"].batches
+        for name, contender in contenders.items():
+            if name.startswith("floor"):
+                assert torch.equal(contender.tokens, batch.inputs.flatten(0, 1).to(contender.tokens.dtype))
+            else:
+                [own] = contender.batches
+                assert torch.equal(own.inputs, batch.inputs)
+                assert torch.equal(own.weights, batch.weights)
+    assert len(timed) == 2
     assert "× LSTM" in capsys.readouterr().out
     assert main(["onlstm", "--quick", "--repeats", "1"]) == 0
 
