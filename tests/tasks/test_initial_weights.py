@@ -191,7 +191,11 @@ def test_generated_sentences_with_words_that_a_model_does_not_know_are_said_to_b
 def test_a_language_model_is_evaluated_on_sentences_of_its_own_run(small_runs, tmp_path):
     options = ["--initial-weights", small_runs["language_model"], "--seed", "3"]
     assert train("language_model", tmp_path, *options) == 0
-    assert MAIN["language_model"](["evaluate", "--checkpoint", str(tmp_path / "best.safetensors")]) == 0
+    evaluation = ["evaluate", "--checkpoint", str(tmp_path / "best.safetensors")]
+    assert MAIN["language_model"]([*evaluation, "--json", str(tmp_path / "again.json")]) == 0
+    found, results = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("again", "results"))
+    assert found["words"] == results["test_tokens"]
+    assert found["loss"] == pytest.approx(results["test_loss"], rel=1e-6)
 
 
 def test_generated_words_that_the_vocabulary_lacks_are_counted_as_unknown(tmp_path):
