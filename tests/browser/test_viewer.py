@@ -575,6 +575,16 @@ def test_only_orders_that_change_something_are_offered(show: Any) -> None:
     assert page.get_by_label("Order").locator("option").all_inner_texts() == ["as given", "length"]
     page = show([example(size, true=1) for size in (3, 5)])
     assert "least certain" not in page.get_by_label("Order").inner_text()
+    flat, deep = ((0, 1), (2, 3)), (0, (1, (2, 3)))
+    traces = [read_tree(tree, list("abcd")) for tree in (deep, flat, deep)]
+    for trace, probability, caption in zip(traces, (0.8, 0.6, 0.9), "abc", strict=True):
+        trace["caption"] = caption
+        trace["answer"] = Answer(classes=["no", "yes"], probabilities=[1 - probability, probability], true=1)
+    page = show(traces)
+    for order, captions in (("depth", "bac"), ("least certain", "bac"), ("as given", "abc")):
+        choose(page, "Order", order)
+        assert page.locator(".om-entry b").all_inner_texts() == list(captions)
+    assert page.get_by_label("Order").locator("option").count() == 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
