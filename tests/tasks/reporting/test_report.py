@@ -282,6 +282,7 @@ def test_a_report_without_curves_and_examples_is_a_page():
 def test_as_many_and_as_long_examples_as_a_report_may_have_are_small():
     longest = trace(["[MAX"] * LENGTHS[1], slots=21)
     page = render(report(traces=[{**longest, "example": i} for i in range(60)]))
+    assert len(embedded(page)) == 60
     assert len(page.encode()) < 3_000_000
 
 
