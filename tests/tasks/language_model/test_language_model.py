@@ -35,6 +35,7 @@ from tasks.language_model.task import (
     word_losses,
 )
 from tasks.language_model.vocabulary import Vocabulary
+from tasks.runs.checkpoints import read_checkpoint, read_state
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores, Shard
 from tests.outcome import outcome
@@ -615,10 +616,13 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
 def test_a_run_learns_averages_and_its_checkpoint_says_what_it_says(tmp_path, capsys):
     plain = [word for name in ("input", "hidden", "output", "weight") for word in (f"--{name}-dropout", "0")]
     sizes = ["--num-layers", "1", "--embedding-size", "16", "--activation-regularization", "0"]
-    options = ["--learning-rate", "10", "--epochs", "8", "--patience", "3"]
+    options = ["--learning-rate", "10", "--epochs", "8", "--patience", "0"]
     assert train(tmp_path / "run", *plain, *sizes, *options) == 0
     rows, results, _ = outcome(tmp_path / "run")
     assert rows[-1]["validation_perplexity"] < 0.7 * rows[0]["validation_perplexity"]
+    average = read_state(tmp_path / "run" / "last.safetensors")["optimization"]["average"]
+    best, _ = read_checkpoint(tmp_path / "run" / "best.safetensors")  # of the last epoch
+    assert all(torch.equal(weight, average[f"module.{name}"]) for name, weight in best.items())
     assert results["test_perplexity"] == pytest.approx(math.exp(results["test_loss"]))
     capsys.readouterr()
     checkpoint = tmp_path / "run" / "best.safetensors"
@@ -837,6 +841,10 @@ def test_generated_sentences_are_printed_or_written(small_runs, tmp_path, capsys
     assert printed.count("\n") == 130
     assert main([*options, "--output", str(tmp_path / "text.txt")]) == 0
     assert (tmp_path / "text.txt").read_text() == printed
+    given = {"seed": 2, "count": 130, "start": ["the"], "temperature": 0.5, "max_words": 3}
+    assert main([*options, "--start", "the", "--temperature", "0.5", "--max-words", "3"]) == 0
+    sentences = sample_sentences(load_model(Path(small_runs["language_model"])), **given)
+    assert capsys.readouterr().out.splitlines() == [" ".join(words) for words in sentences]
     for bad in (["--temperature", "0"], ["--count", "0"], ["--start", "zebra"], ["--output", "no/file"]):
         assert main([*options, *bad]) == 2
     assert "'zebra' is not in the vocabulary" in capsys.readouterr().err
