@@ -51,4 +51,6 @@ def main(first: Path, second: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     main(*map(Path, sys.argv[1:]))

@@ -59,6 +59,8 @@ def test_two_models_are_compared_on_the_same_examples_alone(tmp_path):
         return str(tmp_path / name)
 
     first, second = write("a", "xxxxy", "a\u2028"), write("b", "xyyyx", "a\u2028")
+    with pytest.raises(SystemExit, match=r"significance\.py a\.jsonl b\.jsonl"):
+        run(SIGNIFICANCE, first)
     printed = run(SIGNIFICANCE, first, second)
     assert f"{first}: accuracy 0.8000 on 5 examples" in printed
     assert f"{second}: accuracy 0.4000 on 5 examples" in printed

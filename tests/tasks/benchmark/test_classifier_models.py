@@ -13,14 +13,8 @@ from tasks.classifiers.config import ModelName
 @pytest.mark.parametrize(
     ("subcommand", "unit"), [("logic", "pairs"), ("sst", "phrases")], ids=["logic", "sst"]
 )
-def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, monkeypatch, subcommand, unit):
-    target, timed = tmp_path / "speed.json", []
-    interleave = classifier_models.interleave
-    monkeypatch.setattr(
-        classifier_models,
-        "interleave",
-        lambda one, *rest, **options: timed.append(one) or interleave(one, *rest, **options),
-    )
+def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, subcommand, unit):
+    target, timed = tmp_path / "speed.json", timed_by(classifier_models)
     assert main([subcommand, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
     rows = json.loads(target.read_text())["contenders"]
     assert set(rows) == set(get_args(ModelName))

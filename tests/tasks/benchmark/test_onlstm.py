@@ -53,14 +53,8 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, monkeypatch, capsys):
-    target, timed = tmp_path / "results.json", []
-    interleave = ordered_neurons.interleave
-    monkeypatch.setattr(
-        ordered_neurons,
-        "interleave",
-        lambda one, *rest, **options: timed.append(one) or interleave(one, *rest, **options),
-    )
+def test_everyone_is_timed_on_the_same_batch(checkout, tmp_path, timed_by, capsys):
+    target, timed = tmp_path / "results.json", timed_by(ordered_neurons)
     words = ["onlstm", "--sizes", "4x3x5x40", "2x2x5x20", "--repeats", "1", "--released-code", str(checkout)]
     assert main([*words, "--json", str(target)]) == 0
     results = json.loads(target.read_text())
