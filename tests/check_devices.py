@@ -1,8 +1,12 @@
-"""Run the layers and models on an emulated device: `python -m tests.check_devices layers`."""
+"""Checks of the layers and models on a device that is not the CPU: `python -m tests.check_devices layers`.
 
+The command runs them on the emulated device. tests/test_gpu.py runs them on a GPU.
+"""
+
+import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import get_args
 
@@ -11,36 +15,88 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from tests.emulated_device import NAME, WAITS, Emulation, OnDevice, emulate, move, to_cpu
+from tests import emulated_device
+from tests.tolerances import assert_close
 
 
-def gradients(module: nn.Module, x: Tensor, output: Tensor) -> list[Tensor]:
+class EmulatedDevice:
+    """The device of `tests.emulated_device`."""
+
+    name = emulated_device.NAME
+    same_random_numbers = True
+    without = ("lstm", "gumbel-tree-lstm")  # the backward pass of nn.LSTM has no emulation
+    backends = ("reference", "sequence")
+    place = emulated_device.OnDevice
+    move = staticmethod(emulated_device.move)
+    to_cpu = staticmethod(emulated_device.to_cpu)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def no_waits() -> Iterator[None]:
+        emulated_device.WAITS.clear()
+        yield
+        assert not emulated_device.WAITS, f"the host waits: {emulated_device.WAITS}"
+
+
+class GPU:
+    """A CUDA device."""
+
+    name = "cuda"
+    same_random_numbers = False
+    without = ()
+    backends = ("reference", "sequence", "triton")
+    place = staticmethod(Tensor.cuda)
+    move = staticmethod(nn.Module.cuda)
+    to_cpu = staticmethod(Tensor.cpu)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def no_waits() -> Iterator[None]:
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+Device = type[EmulatedDevice] | type[GPU]
+
+
+def gradients(device: Device, module: nn.Module, x: Tensor, output: Tensor) -> list[Tensor]:
     """The output, and the gradients of its weighted sum, on the CPU."""
     (output * torch.linspace(-1, 1, output.shape[-1]).to(output.device)).sum().backward()
     found = [output.detach(), x.grad, *(parameter.grad for parameter in module.parameters())]
-    return [to_cpu(one) for one in found if one is not None]
+    return [device.to_cpu(one) for one in found if one is not None]
 
 
 def check_layer(
-    build: Callable[[], nn.Module], read: Callable[[nn.Module, Tensor], Tensor], same_masks: bool = True
+    device: Device,
+    build: Callable[[], nn.Module],
+    read: Callable[[nn.Module, Tensor], Tensor],
+    same_masks: bool = True,
 ) -> None:
     """Compare outputs and gradients with those on the CPU; if dropout masks differ, only their shapes."""
     found = []
     for here in (False, True):
         torch.manual_seed(1)
-        layer = move(build()) if here else build()
-        x = torch.randn(7, 3, 8)
-        x = (OnDevice(x) if here else x).requires_grad_()
+        layer, x = build(), torch.randn(7, 3, 8)
+        if here:
+            layer, x = device.move(layer), device.place(x)
+        else:
+            layer.backend = "reference"
+        x.requires_grad_()
         torch.manual_seed(2)  # the dropout
-        found.append(gradients(layer, x, read(layer, x)))
+        found.append(gradients(device, layer, x, read(layer, x)))
     assert len(found[0]) > 3
     for expected, actual in zip(*found, strict=True):
         assert actual.shape == expected.shape
+        assert actual.isfinite().all()
         if same_masks:
-            torch.testing.assert_close(actual, expected)
+            assert_close(actual, expected)
 
 
-def layers() -> dict[str, Callable[[], None]]:
+def layers(device: Device) -> dict[str, Callable[[], None]]:
     from onlstm import ONLSTM
     from ordered_memory import OrderedMemory
     from ordered_memory.tree_recovery import from_attention, from_distances
@@ -58,60 +114,66 @@ def layers() -> dict[str, Callable[[], None]]:
         return output + layer(x, state)[0]
 
     found = {}
-    for backend in ("reference", "sequence"):
+    for backend in device.backends:
         for options in (
             {},
             {"bidirectional": True},
             {"cell": "tree-rnn", "score": "additive"},
+            {"score": "additive"},
             {"cell_dropout": 0.2, "attention_dropout": 0.2},
             {"recompute_every": 3},
         ):
+            if backend == "triton" and "cell" in options:
+                continue
             memory = partial(OrderedMemory, 8, 16, 6, backend=backend, **options)
-            same_masks = backend == "reference" or "cell_dropout" not in options
+            same_masks = "cell_dropout" not in options or (
+                device.same_random_numbers and backend == "reference"
+            )
             found[f"OrderedMemory {backend} {options}"] = partial(
-                check_layer, memory, read_memory, same_masks
+                check_layer, device, memory, read_memory, same_masks
             )
         for options in ({}, {"bidirectional": True}, {"dropout": 0.3}):
             neurons = partial(ONLSTM, 8, 16, num_layers=2, chunk_size=4, backend=backend, **options)
-            found[f"ONLSTM {backend} {options}"] = partial(check_layer, neurons, read_neurons)
-    for backend in ("reference", "sequence"):
+            same_masks = "dropout" not in options or device.same_random_numbers
+            found[f"ONLSTM {backend} {options}"] = partial(
+                check_layer, device, neurons, read_neurons, same_masks
+            )
+    for backend in device.backends:
         memory = partial(OrderedMemory, 8, 16, 6, bidirectional=True, cell_dropout=0.1, backend=backend)
         neurons = partial(ONLSTM, 8, 16, num_layers=2, bidirectional=True, backend=backend)
-        found[f"OrderedMemory {backend} without waiting"] = partial(check_no_wait, memory)
-        found[f"ONLSTM {backend} without waiting"] = partial(check_no_wait, neurons)
+        found[f"OrderedMemory {backend} without waiting"] = partial(check_no_wait, device, memory)
+        found[f"ONLSTM {backend} without waiting"] = partial(check_no_wait, device, neurons)
     return found
 
 
-def check_no_wait(build: Callable[[], nn.Module]) -> None:
+def check_no_wait(device: Device, build: Callable[[], nn.Module]) -> None:
     """A training step with padded or packed sequences does not make the host wait for the device."""
     torch.manual_seed(1)
-    layer, x = move(build()), OnDevice(torch.randn(7, 3, 8)).requires_grad_()
+    layer, x = device.move(build()), device.place(torch.randn(7, 3, 8)).requires_grad_()
     lengths = torch.tensor([7, 4, 1])
     packed = pack_padded_sequence(x, lengths)
-    WAITS.clear()
-    layer(x, lengths=lengths)[0].sum().backward()
-    layer(packed)[0].data.sum().backward()
-    assert not WAITS, f"the host waits: {WAITS}"
+    with device.no_waits():
+        layer(x, lengths=lengths)[0].sum().backward()
+        layer(packed)[0].data.sum().backward()
 
 
-def check_classifier(model: nn.Module, data) -> None:
+def check_classifier(device: Device, model: nn.Module, data) -> None:
     """A training step, for which the host does not wait, and an evaluation."""
     from tasks.classifiers.classification import compute_losses
     from tasks.classifiers.evaluation import evaluate
     from tasks.runs.machine import to_device
 
-    move(model)
-    batch = to_device(data.batch(np.arange(len(data.labels))), NAME)
-    WAITS.clear()
-    losses = compute_losses(model(batch), batch.labels)
-    (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
-    if model.config.model != "crvnn":  # asks after each step whether it may stop
-        assert not WAITS, f"the host waits: {WAITS}"
-    assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
+    device.move(model)
+    batch = to_device(data.batch(np.arange(len(data.labels))), device.name)
+    # CRvNN asks after each step whether it may stop.
+    with contextlib.nullcontext() if model.config.model == "crvnn" else device.no_waits():
+        losses = compute_losses(model(batch), batch.labels)
+        (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
+    assert any(p.grad is not None and p.grad.device.type == device.name for p in model.parameters())
     assert len(evaluate(model, data, batch_size=2).predicted) == len(data.labels)
 
 
-def classifiers() -> dict[str, Callable[[], None]]:
+def classifiers(device: Device) -> dict[str, Callable[[], None]]:
     from tasks.classifiers.config import ModelName
     from tasks.classifiers.word_embedding import WordEmbedding
     from tasks.listops.config import ListOpsConfig
@@ -134,20 +196,20 @@ def classifiers() -> dict[str, Callable[[], None]]:
     phrases = PhraseData(trees, sentences(trees, 5), include_trees=True)
     found = {}
     for name in get_args(ModelName):
-        if name in ("lstm", "gumbel-tree-lstm"):  # the backward pass of nn.LSTM has no emulation
+        if name in device.without:
             continue
         options = TINY | {"model": name, "embedding_size": 8, "cell_dropout": 0.2, "attention_dropout": 0.2}
         listops, logic = ListOpsConfig(**options), LogicConfig(**options)
         sentiment = SentimentConfig(vectors=("none",), classes=5, **options)
-        found[f"listops {name}"] = lambda c=listops: check_classifier(ListOpsModel(c), expressions)
-        found[f"logic {name}"] = lambda c=logic: check_classifier(LogicModel(c), pairs)
+        found[f"listops {name}"] = lambda c=listops: check_classifier(device, ListOpsModel(c), expressions)
+        found[f"logic {name}"] = lambda c=logic: check_classifier(device, LogicModel(c), pairs)
         found[f"sst {name}"] = lambda c=sentiment: check_classifier(
-            SentimentModel(c, WordEmbedding(words, 8, learned=True)), phrases
+            device, SentimentModel(c, WordEmbedding(words, 8, learned=True)), phrases
         )
     return found
 
 
-def check_language_model(name: str) -> None:
+def check_language_model(device: Device, name: str) -> None:
     """A training step, and all that the tasks do with a trained model."""
     from tasks.language_model.reading import batched_distances
     from tasks.language_model.samples import sample_sentences
@@ -157,15 +219,14 @@ def check_language_model(name: str) -> None:
     from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
 
     trained = tiny_model(recurrent=name)
-    model, config = move(trained.model), trained.config
+    model, config = device.move(trained.model), trained.config
     text = torch.arange(2000) % len(WORDS)
     task = LanguageModelingObjective(config, text, text)
     batch = task.shard(task.training_batches(1, 4)[0], 0, 1).batch
-    WAITS.clear()
-    losses = task.losses(model.train(), to_device(batch, NAME))
-    (losses.loss.mean() + losses.penalty).backward()
-    assert not WAITS, f"the host waits: {WAITS}"
-    assert any(isinstance(parameter.grad, OnDevice) for parameter in model.parameters())
+    with device.no_waits():
+        losses = task.losses(model.train(), to_device(batch, device.name))
+        (losses.loss.mean() + losses.penalty).backward()
+    assert any(p.grad is not None and p.grad.device.type == device.name for p in model.parameters())
     assert word_losses(model, text[:50], config, 1).isfinite().all()
     sentences = [[2, 3, 4], [5, 6]]
     many = log_probabilities(model, sentences)
@@ -175,21 +236,21 @@ def check_language_model(name: str) -> None:
     assert len(sample_sentences(trained, count=2, max_words=3)) == 2
 
 
-def language_models() -> dict[str, Callable[[], None]]:
-    return {name: partial(check_language_model, name) for name in ("onlstm", "prpn")}
+def language_models(device: Device) -> dict[str, Callable[[], None]]:
+    return {name: partial(check_language_model, device, name) for name in ("onlstm", "prpn")}
 
 
 GROUPS = {"layers": layers, "classifiers": classifiers, "language_models": language_models}
 
 
 def main(group: str) -> int:
-    """Run the checks of a group, and print which fail."""
-    emulate()
-    checks = GROUPS[group]()
+    """Run the checks of a group on the emulated device, and print which fail."""
+    emulated_device.emulate()
+    checks = GROUPS[group](EmulatedDevice)
     failed = 0
     for name, check in checks.items():
         try:
-            with Emulation():
+            with emulated_device.Emulation():
                 check()
         except Exception as error:
             failed += 1

@@ -142,7 +142,7 @@ def _compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
     batches = build_batches(setup, workload.batches)
     difference = _released_difference(setup, batches[-1])
     entries, contenders, skipped = _build_all(
-        setup, entries_of(config.released_code, recompute_every), batches
+        setup, entries_of(config.device, config.released_code, recompute_every), batches
     )
     times = interleave(contenders, len(batches), repeats=config.repeats, device=config.device)
     threads = torch.get_num_threads()

@@ -21,6 +21,8 @@ class MeasurementConfig(ResultsConfig):
     """Device to run on: cpu, cuda, cuda:1, …"""
     seed: int = 1
     """Seed of batches, weights and dropout."""
+    tf32: bool = False
+    """On a GPU, let float32 matrix products have TensorFloat-32 operands, as nn.LSTM has there anyway."""
     flush_denormal: bool = False
     """Flush denormal numbers to zero. Over 1,000 tokens, gradients can vanish to denormal numbers, which are
     slow on a CPU."""
@@ -38,12 +40,15 @@ class MeasurementConfig(ResultsConfig):
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {self.device!r} cannot be used here: {reason}") from None
+        if torch.device(self.device).type == "cpu":
+            check_unused(self, MeasurementConfig, {"tf32": "on a CPU"})
 
     def set_up(self) -> None:
         """Check the options and set up this process."""
         super().set_up()
         if not torch.set_flush_denormal(self.flush_denormal) and self.flush_denormal:
             raise UserError("--flush-denormal: not supported by this processor")
+        torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
         if self.quick:
             self.repeats = 1
 

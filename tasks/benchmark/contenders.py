@@ -55,17 +55,24 @@ class Setup:
     left_padded: bool = False
 
 
-def entries_of(released_code: Path | None, recompute_every: int | None = None) -> list[Entry]:
+def entries_of(
+    device: str, released_code: Path | None = None, recompute_every: int | None = None
+) -> list[Entry]:
     """List all contenders: the backends, the authors' code, LSTM and the floors.
 
     Args:
+        device: device to run on. Where it multiplies in bfloat16, its fastest backend also runs under
+            autocast.
         released_code: checkout of the authors' repository; None to leave it out.
         recompute_every: if given, also list all backends with this argument of `OrderedMemory`.
     """
+    on_cpu = torch.device(device).type == "cpu"
     entries = [Entry(name, name) for name in BACKENDS]
     floors = [Entry(FLOOR)]
-    if multiplies_bfloat16():
-        entries.insert(1, Entry("native, bfloat16", "native", bfloat16=True))
+    if not on_cpu or multiplies_bfloat16():
+        fastest = "native" if on_cpu else "triton"
+        bfloat16 = Entry(f"{fastest}, bfloat16", fastest, bfloat16=True)
+        entries.insert(1 + list(BACKENDS).index(fastest), bfloat16)
         floors.append(Entry(FLOOR_BF16, bfloat16=True))
     if recompute_every is not None:
         entries += [Entry(f"{name}, checkpoints", name, recompute_every) for name in BACKENDS]

@@ -96,6 +96,7 @@ def describe(config: MeasurementConfig) -> dict[str, Any]:
         "seed": config.seed,
         "repeats": config.repeats,
         "flush_denormal": config.flush_denormal,
+        "tf32": config.tf32,
     }
 
 
@@ -107,12 +108,14 @@ def machine_line(machine: dict[str, Any], *notes: str) -> str:
         notes: other conditions of the measurement.
     """
     flushed = ["denormals flushed"] if machine["flush_denormal"] else []
+    tf32 = ["float32 products in TensorFloat-32"] if machine["tf32"] else []
     threads = count_text(machine["threads"], "thread")
     parts = (
         f"{machine['device_name']}, {threads}, torch {machine['torch']}, "
         f"commit {machine['commit'] or 'unknown'}",
         f"medians of {machine['repeats']}",
         *notes,
+        *tf32,
         *flushed,
     )
     return "; ".join(parts)

@@ -87,7 +87,9 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
         raise argument_error(error, config) from None
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
-    bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
+    on_cpu = torch.device(config.device).type == "cpu"
+    bfloat16 = not on_cpu or multiplies_bfloat16()
+    fastest = "native" if on_cpu else "triton"
     for name in BACKENDS:
         backend_layer = copy.deepcopy(layer)
         backend_layer.backend = name
@@ -97,8 +99,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             skipped[name] = str(error)
             continue
         contenders[name] = _contender(backend_layer, batches)
-        if bfloat16 and name == "native":
-            contenders["native, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
+        if bfloat16 and name == fastest:
+            contenders[f"{name}, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
     ours = next(iter(contenders))
     lstm = nn.LSTM(size.F, size.H, device=config.device)
     contenders[LSTM] = _contender(lstm, batches)

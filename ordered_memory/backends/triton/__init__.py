@@ -24,6 +24,7 @@ from ordered_memory.backends.contract import NOISE_LEVELS, Dropout, Weights, che
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.backends.triton_support import on_device, why_no_triton
 from ordered_memory.cells import GatedRecursiveCell
+from ordered_memory.devices import copy_to
 from ordered_memory.modes import untraced, without_autocast
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -56,9 +57,9 @@ def run_recurrence(
 ) -> RecurrenceOutput:
     """The recurrence with the loop over time inside one kernel; see `ordered_memory.memory.run_recurrence`.
 
-    Matrix products have bfloat16 operands under bfloat16 autocast, else TensorFloat-32 operands if
-    `torch.backends.cuda.matmul.allow_tf32` is set, else float32 operands. Sums and all other operations are
-    float32. Dropout masks differ from those of the definition with the same seed.
+    Matrix products have bfloat16 operands under bfloat16 autocast, else TensorFloat-32 operands if PyTorch's
+    own products have them (`torch.set_float32_matmul_precision`), else float32 operands. Sums and all other
+    operations are float32. Dropout masks differ from those of the definition with the same seed.
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     steps, batch_size, size = inputs.shape
@@ -69,13 +70,13 @@ def run_recurrence(
         constants=(arguments.threshold, arguments.norm_epsilon, arguments.key_epsilon),
         size=size,
         operand=torch.bfloat16 if arguments.bfloat16 else torch.float32,
-        exact=not torch.backends.cuda.matmul.allow_tf32,
+        exact=not _uses_tf32(),
         normalized=arguments.weights.key_norm is not None,
         save=arguments.needs_backward(),
     )
     output, memory, candidate, occupancy, attention = _Recurrence.apply(  # type: ignore[no-untyped-call]
         settings,
-        lengths.to(inputs.device, torch.int32),
+        copy_to(lengths.to(torch.int32), inputs.device),
         *_masks(arguments.dropout, (steps, *arguments.state.memory.shape), width, inputs.device),
         *padded,
         arguments.state.occupancy,
@@ -83,6 +84,13 @@ def run_recurrence(
     )
     final = OrderedMemoryState(memory[..., :size], candidate[..., :size], occupancy)
     return RecurrenceOutput(output[..., :size], final, attention)
+
+
+def _uses_tf32() -> bool:
+    """Whether PyTorch's own products of float32 matrices on a GPU have TensorFloat-32 operands."""
+    # PyTorch 2.9 added `fp32_precision`. Where it has been set, reading `allow_tf32` raises an error.
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return bool(torch.backends.cuda.matmul.allow_tf32) if precision is None else precision == "tf32"
 
 
 class _Settings(NamedTuple):

@@ -1,0 +1,126 @@
+"""On a GPU: the layers and models against the CPU, training runs, and the modes of PyTorch."""
+
+import json
+
+import pytest
+import torch
+
+from onlstm import ONLSTM
+from ordered_memory import OrderedMemory
+from tests import check_devices
+from tests.commands import MAIN, TINY
+from tests.outcome import outcome
+from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("group", check_devices.GROUPS)
+def test_the_layers_and_models_give_the_same_as_on_a_cpu(group):
+    failed = []
+    for name, check in check_devices.GROUPS[group](check_devices.GPU).items():
+        try:
+            check()
+        except Exception as error:
+            failed.append(f"{name}: {type(error).__name__}: {error}"[:600])
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("task", MAIN)
+def test_a_resumed_run_equals_an_uninterrupted_one(task, tmp_path):
+    words = [*TINY[task].split(), "--accelerator", "cuda", "--run-dir"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert MAIN[task](["train", *words, str(whole), "--epochs", "2"]) == 0
+    assert MAIN[task](["train", *words, str(parts)]) == 0
+    assert MAIN[task](["train", *words, str(parts), "--resume", "--epochs", "2"]) == 0
+    assert outcome(parts) == outcome(whole)
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "64-true"])
+@pytest.mark.parametrize("task", ["listops", "language_model"])
+def test_the_precisions_of_training(task, precision, tmp_path):
+    words = [*TINY[task].split(), "--accelerator", "cuda", "--precision", precision]
+    assert MAIN[task](["train", *words, "--run-dir", str(tmp_path)]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert rows
+
+
+LAYERS = {
+    "OrderedMemory": lambda **options: OrderedMemory(8, 16, 6, **options),
+    "ONLSTM": lambda **options: ONLSTM(8, 16, num_layers=2, chunk_size=4, **options),
+}
+
+
+def step(layer, call, x):
+    """The output, and all gradients of its weighted sum."""
+    output = call(x)[0]
+    wanted = [x, *layer.parameters()]
+    upstream = torch.linspace(-1, 1, output.numel(), device=x.device).view_as(output).to(output.dtype)
+    return output, *torch.autograd.grad(output, wanted, upstream, allow_unused=True)
+
+
+@pytest.mark.parametrize("backend", ["reference", "sequence", "triton"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_compiled_layer(name, backend):
+    layer = LAYERS[name](backend=backend).cuda()
+    x = torch.randn(5, 3, 8, device="cuda", requires_grad=True)
+    fullgraph = name == "ONLSTM" or backend == "reference"
+    compiled = torch.compile(layer, fullgraph=fullgraph)
+    for expected, actual in zip(step(layer, layer, x), step(layer, compiled, x), strict=True):
+        if expected is not None:
+            assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("backend", ["sequence", "triton"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_cuda_graph_of_a_training_step(name, backend):
+    """`torch.cuda.make_graphed_callables` captures both passes, as nothing in them depends on values."""
+    layer = LAYERS[name](backend=backend).cuda()
+    x = torch.randn(5, 3, 8, device="cuda", requires_grad=True)
+
+    class Output(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x):
+            return (self.layer(x)[0],)
+
+    expected = [step(layer, layer, one) for one in (x, 2 * x)]
+    graphed = torch.cuda.make_graphed_callables(Output(), (x.detach().clone().requires_grad_(),))
+    for one, wanted in zip((x, 2 * x), expected, strict=True):
+        for left, right in zip(step(layer, graphed, one), wanted, strict=True):
+            if right is not None:
+                assert_close(left, right)
+
+
+@pytest.mark.parametrize("backend", ["reference", "sequence", "triton"])
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast(name, backend, dtype):
+    layer = LAYERS[name](backend=backend).cuda()
+    x = torch.randn(5, 3, 8, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", dtype):
+        found = step(layer, layer, x)
+    layer.backend = "reference"
+    for actual, expected in zip(found, step(layer, layer, x), strict=True):
+        if expected is not None:
+            assert actual.shape == expected.shape
+            difference = (actual.float() - expected.float()).norm()
+            assert difference < 0.1 * expected.norm() + 1e-3
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_long_and_wide_batches(name):
+    """Sizes beyond one program: as on the CPU, in float64."""
+    layer = OrderedMemory(20, 48, 9) if name == "OrderedMemory" else ONLSTM(20, 48, chunk_size=3)
+    lengths = torch.randint(1, 41, (70,)).tolist()
+    lengths[0] = 40
+    x = torch.randn(40, 70, 20)
+    layer.double()
+    layer.backend = "reference"
+    expected = layer(x.double(), lengths=lengths)[0]
+    layer.float().cuda()
+    for backend in ("sequence", "triton"):
+        layer.backend = backend
+        assert_close(layer(x.cuda(), lengths=lengths)[0].cpu().double().float(), expected.float())
