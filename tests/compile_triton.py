@@ -5,7 +5,8 @@
 
 prints for each kernel its shared memory, registers, spills, their share of the instructions of the innermost
 loops that multiply, the number of instructions for the matrix units, and the share of a multiprocessor's 64
-warps that can be there at once. The compute capability is 90 (H100, H200) or 100 (B200).
+warps that can be there at once. The compute capability is 90 (H100, H200) or 100 (B200). Products of float32
+have smaller tiles where there are more `multiprocessors` than tiles.
 """
 
 import json
@@ -21,7 +22,7 @@ from onlstm.backends import triton_kernels as onlstm_kernels
 from onlstm.backends import triton_steps
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import triton
-from ordered_memory.backends.triton import kernels, kernels_backward
+from ordered_memory.backends.triton import call, kernels, kernels_backward
 from ordered_memory.memory import initial_state
 
 REGISTERS, SHARED, WARPS = 65_536, 227 * 1024, 64
@@ -63,20 +64,21 @@ def compile_recurrence(
     size=128,
     slots=21,
     batch=32,
-    precision="ieee",
+    precision="float32",
     score="normalized",
     dropout=0.1,
     gradients=True,
     capability=90,
+    multiprocessors=132,
 ):
-    """The forward kernel, and with gradients the reverse one."""
+    """The forward kernel, and with gradients the backward one."""
     from triton.runtime.driver import driver
 
     found = []
     driver.set_active(Driver(capability))
     kernels.forward_kernel = Compiled(kernels.forward_kernel, found)
     kernels_backward.backward_kernel = Compiled(kernels_backward.backward_kernel, found)
-    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    call.multiprocessors = lambda device: multiprocessors
     layer = OrderedMemory(
         1, size, slots, score=score, cell_dropout=dropout, attention_dropout=dropout
     ).directions[0]
@@ -100,7 +102,7 @@ def compile_onlstm(hidden_size=1150, chunk_size=10, capability=90):
 
     found = []
     driver.set_active(Driver(capability))
-    triton_steps.why_no_triton = lambda tensor: None
+    triton_steps.why_no_triton = lambda device: None
     for name in ("forward_kernel", "backward_kernel"):
         setattr(onlstm_kernels, name, Compiled(getattr(onlstm_kernels, name), found))
     layer = ONLSTM(8, hidden_size, chunk_size=chunk_size, backend="triton")

@@ -27,7 +27,8 @@ LARGEST = 16_384
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
     """Why the kernels cannot run; see `onlstm.backends.contract.why_not`."""
-    if (reason := why_no_triton(tokens) or why_no_triton(weights.weight_hh)) is not None:
+    reason = why_no_triton(tokens.device) or why_no_triton(weights.weight_hh.device)
+    if reason is not None:
         return reason
     if weights.weight_hh.dtype not in (torch.float32, torch.float64):
         return f"its parameters must be float32 or float64, not {weights.weight_hh.dtype}"

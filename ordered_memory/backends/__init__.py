@@ -30,14 +30,13 @@ RunRecurrence = Callable[..., RecurrenceOutput]
 
 BACKENDS: dict[str, Backend[RunRecurrence]] = {
     "native": Backend(native.run_recurrence, native.why_not),
+    "triton": Backend(triton.run_recurrence, triton.why_not, device_type="cuda"),
     "sequence": Backend(sequence.run_recurrence, sequence.why_not),
     "reference": Backend(run_recurrence, lambda inputs, modules, state=None: None),
-    "triton": Backend(triton.run_recurrence, triton.why_not),
 }
 """All backends by name, in the order in which "auto" tries them: fastest first.
 
-The Triton kernels come after "reference", which always runs, because they have not run on a GPU yet: they run
-only if asked for by name.
+On a CPU Triton's kernels would only be interpreted, so "auto" selects them only on a GPU.
 """
 
 

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import NormalizedScore
+from ordered_memory.backends import operators
 from ordered_memory.backends.operators import needs_backward
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.modes import autocast_dtype, without_autocast
-from ordered_memory.recurrence import DropoutSampler, Masks, Modules, StepMasks
+from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
 from ordered_memory.state import OrderedMemoryState, check_state
 
 NOISE_LEVELS = 1 << 16
@@ -33,6 +34,8 @@ below a threshold (`drop_below`): -NOISE_LEVELS / 2 + NOISE_LEVELS · probabilit
 """
 DROP_NOTHING = -(1 << 20)
 """The threshold with which nothing is dropped: all noise is above it."""
+SCHEMA_NAMES = {"score_out": "score", "cell_drop_below": "cell_level", "score_drop_below": "score_level"}
+"""The fields of `Weights` and `Dropout` that have another name in the schemas of operators."""
 
 
 class Weights(NamedTuple):
@@ -118,6 +121,14 @@ class Arguments(NamedTuple):
         return needs_backward((self.inputs, self.queries, *self.state, *self.weights))
 
 
+class Implementation(operators.Implementation):
+    """Base class of the implementations of Ordered Memory as operators."""
+
+    results_type = RecurrenceOutput
+    differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
+    schema_names = SCHEMA_NAMES
+
+
 def prepare(
     inputs: Tensor,
     state: OrderedMemoryState,
@@ -165,6 +176,42 @@ def prepare(
             key_epsilon=_epsilon(getattr(modules.score, "key_norm", None)),
             bfloat16=bfloat16,
         )
+
+
+def check_shapes(arguments: Arguments) -> None:
+    """Check the shapes that the C code and the kernels rely on.
+
+    Args:
+        arguments: arguments of the recurrence.
+    Raises:
+        ValueError: a tensor has the wrong shape.
+    """
+    (steps, batch_size, size), (num_slots,) = arguments.inputs.shape, arguments.state.memory.shape[1:2]
+    slots = (batch_size, num_slots, size)
+    expected: dict[str, tuple[int, ...]] = {
+        "queries": (steps, batch_size, size),
+        "lengths": (batch_size,),
+        "memory": slots,
+        "candidate": slots,
+        "occupancy": (batch_size, num_slots + 1),
+        "key": (size, size),
+        "w_in": (4 * size, 2 * size),
+        "b_in": (4 * size,),
+        "w_out": (4 * size, 4 * size),
+        "b_out": (4 * size,),
+        "cell_input_mask": (steps, *slots[:2], 2 * size),
+        "hidden_mask": (steps, *slots[:2], 4 * size),
+        "key_mask": (steps, *slots),
+        "feature_mask": (steps, *slots),
+        "seed": (),
+    }
+    tensors = {"queries": arguments.queries, "lengths": arguments.lengths, **arguments.state._asdict()}
+    tensors |= arguments.weights._asdict() | arguments.dropout._asdict()
+    for name, tensor in tensors.items():
+        shape = expected.get(name, (size,))
+        if isinstance(tensor, Tensor) and tuple(tensor.shape) != shape:
+            schema_name = SCHEMA_NAMES.get(name, name)
+            raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def check_first_derivative(upstream: Sequence[Tensor | None]) -> None:

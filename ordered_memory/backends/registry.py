@@ -30,10 +30,12 @@ class Backend(NamedTuple, Generic[Run]):
         run_recurrence: function with the signature, layout and results of the definition.
         why_not: function that takes the same arguments and returns why the backend cannot run on them, or
             None if it can.
+        device_type: type of the devices on which "auto" may select the backend; None for all.
     """
 
     run_recurrence: Run
     why_not: Callable[..., str | None]
+    device_type: str | None = None
 
 
 def explain(layer: nn.Module, *args: Any, **kwargs: Any) -> str:
@@ -54,7 +56,7 @@ def explain(layer: nn.Module, *args: Any, **kwargs: Any) -> str:
     Example:
         >>> from ordered_memory import OrderedMemory
         >>> layer = OrderedMemory(16, 32, 8, backend="reference")
-        >>> native, sequence, reference, triton = explain(layer, torch.randn(10, 4, 16)).splitlines()
+        >>> native, triton, sequence, reference = explain(layer, torch.randn(10, 4, 16)).splitlines()
         >>> print(reference)
         reference: runs, selected by backend='reference'
     """
@@ -90,7 +92,7 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
     Args:
         name: "auto" or a key of `backends`.
         backends: the backends by name, fastest first.
-        inputs: arguments of `why_not`.
+        inputs: arguments of `why_not`, the first of them a tensor on their device.
     Returns:
         The function that runs the recurrence.
     Raises:
@@ -105,7 +107,17 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
         if reason is not None:
             raise BackendError(f"backend {name!r} cannot run here: {reason}")
         return backends[name].run_recurrence
-    return next(backend.run_recurrence for backend in backends.values() if backend.why_not(*inputs) is None)
+    return backends[_automatic(backends, inputs)].run_recurrence
+
+
+def _automatic(backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> str:
+    """The name of the backend that "auto" selects. The first of the inputs is a tensor on their device."""
+    device_types = (None, inputs[0].device.type)
+    return next(
+        name
+        for name, backend in backends.items()
+        if backend.device_type in device_types and backend.why_not(*inputs) is None
+    )
 
 
 def _record_explanation(name: str, backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> None:
@@ -114,8 +126,7 @@ def _record_explanation(name: str, backends: Mapping[str, Backend[Any]], inputs:
     if explanations is None and not logger.isEnabledFor(logging.DEBUG):
         return
     reasons = {backend_name: backend.why_not(*inputs) for backend_name, backend in backends.items()}
-    first_available = next(backend_name for backend_name, reason in reasons.items() if reason is None)
-    selected = first_available if name == "auto" else name
+    selected = _automatic(backends, inputs) if name == "auto" else name
     lines = []
     for backend_name, reason in reasons.items():
         line = f"{backend_name}: runs" if reason is None else f"{backend_name}: does not run: {reason}"

@@ -1,33 +1,72 @@
-"""Which devices Triton kernels can run on, and the choice of one for a launch; for both models."""
+"""Whether Triton kernels can run on a device, and the choice of it for a launch; for both models."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.metadata
 import importlib.util
 import os
+import shutil
+import sysconfig
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ordered_memory.modes import assume_constant_result
 
-def why_no_triton(tensor: Tensor) -> str | None:
-    """Why Triton kernels cannot run on the device of a tensor: they need a GPU, or Triton's interpreter.
+MINIMUM_VERSION = (3, 6)
+"""The oldest Triton that compiles the kernels: it passes named tuples to them."""
+
+
+@assume_constant_result
+def why_no_triton(device: torch.device) -> str | None:
+    """Why Triton kernels cannot run on a device: they need a GPU, or Triton's interpreter.
 
     Args:
-        tensor: tensor on the device.
+        device: the device.
     Returns:
         The reason, as a clause for the error message; None if they can run.
     """
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
-    if tensor.device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return None
-    if tensor.device.type != "cuda" or torch.version.hip is not None:
-        return f"it needs an NVIDIA GPU, the inputs are on {tensor.device}"
-    if torch.cuda.get_device_capability(tensor.device) < (8, 0):
+    if device.type != "cuda" or torch.version.hip is not None:
+        return f"it needs an NVIDIA GPU, the inputs are on {device}"
+    if torch.cuda.get_device_capability(device) < (8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
+    return _why_not_compiled()
+
+
+@functools.cache
+def _why_not_compiled() -> str | None:
+    """Why Triton cannot compile kernels here, in words for `why_no_triton`."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # other builds have other names
+        version = importlib.metadata.version("triton")
+        if tuple(map(int, version.split(".")[:2])) < MINIMUM_VERSION:
+            return f"it needs Triton {'.'.join(map(str, MINIMUM_VERSION))} or newer, got {version}"
+    # With these Triton builds the function that launches a kernel.
+    compilers = (os.environ["CC"],) if "CC" in os.environ else ("gcc", "clang")
+    if not any(map(shutil.which, compilers)):
+        return f"Triton needs a C compiler, and finds no {' or '.join(compilers)}"
+    headers = (sysconfig.get_path("include", scheme) for scheme in sysconfig.get_scheme_names())
+    if not any(Path(directory, "Python.h").exists() for directory in headers):
+        return "Triton needs the header files of Python"
     return None
+
+
+def multiprocessors(device: torch.device) -> int:
+    """The number of multiprocessors of a GPU; 1 for the CPU, on which the interpreter runs.
+
+    Args:
+        device: the device.
+    """
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def on_device(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:

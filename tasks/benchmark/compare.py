@@ -11,7 +11,7 @@ import torch
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.benchmark.batches import Batch
-from tasks.benchmark.config import MemoryConfig
+from tasks.benchmark.config import BackendsConfig, MemoryConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, RELEASED, Contender
 from tasks.benchmark.contenders import (
     Entry,
@@ -44,7 +44,7 @@ ConfigName = Literal["listops", "logic", "sst", "long"]
 
 
 @dataclass
-class CompareConfig(MemoryConfig):
+class CompareConfig(MemoryConfig, BackendsConfig):
     """Time a training step and a forward pass of all backends of Ordered Memory.
 
     They are compared with nn.LSTM, the authors' code and the matrix products that every implementation needs.
@@ -141,9 +141,12 @@ def _compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
     recompute_every = balanced_recompute_every(len(longest.tokens)) if workload.recompute else None
     batches = build_batches(setup, workload.batches)
     difference = _released_difference(setup, batches[-1])
-    entries, contenders, skipped = _build_all(
-        setup, entries_of(config.device, config.released_code, recompute_every), batches
-    )
+    entries = [
+        entry
+        for entry in entries_of(config.device, config.released_code, recompute_every)
+        if entry.backend is None or not config.backends or entry.backend in config.backends
+    ]
+    entries, contenders, skipped = _build_all(setup, entries, batches)
     times = interleave(contenders, len(batches), repeats=config.repeats, device=config.device)
     threads = torch.get_num_threads()
     details = {
@@ -169,7 +172,9 @@ def _compare(workload: Workload, config: CompareConfig) -> dict[str, Any]:
         "active_fraction_infer": _active_fraction(floor.infer_counts),
         "released_difference": difference,
         "skipped": skipped,
-        **reference_ratios(figures, next(entry.name for entry in entries if entry.backend is not None)),
+        **reference_ratios(
+            figures, next((entry.name for entry in entries if entry.backend is not None), None)
+        ),
         "contenders": figures,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -51,6 +52,14 @@ class MeasurementConfig(ResultsConfig):
         torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
         if self.quick:
             self.repeats = 1
+
+
+@dataclass
+class BackendsConfig(MeasurementConfig):
+    """Backends."""
+
+    backends: tuple[Literal["native", "triton", "sequence", "reference"], ...] = ()
+    """Backends to time; by default all. On a GPU `sequence` and `reference` take most of the time."""
 
 
 @dataclass

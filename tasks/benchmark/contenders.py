@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
+from ordered_memory.backends.registry import BackendError
 from tasks.benchmark.batches import Batch, embed, pad_left
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
@@ -166,8 +167,7 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
             module, arranged, lambda batch: module(batch.inputs, batch.mask, output_last=left_padded)
         )
     assert entry.backend is not None
-    if entry.backend == "triton" and torch.device(setup.device).type == "cpu":
-        raise RuntimeError("backend 'triton' cannot run here: it would only be interpreted")
+    check_not_interpreted(entry.backend, setup.device)
     layer = build_layer(setup, entry.backend, entry.recompute_every)
 
     def summaries(batch: Batch) -> Tensor:
@@ -180,6 +180,17 @@ def build(setup: Setup, entry: Entry, batches: Sequence[Batch]) -> Contender:
     probe.training_step(0)()
     probe.evaluation(0)()
     return batch_contender(layer, batches, summaries)
+
+
+def check_not_interpreted(backend: str, device: str) -> None:
+    """Raise a BackendError for kernels that a CPU could only interpret, which takes very long.
+
+    Args:
+        backend: name of the backend.
+        device: device to run on.
+    """
+    if backend == "triton" and torch.device(device).type == "cpu":
+        raise BackendError("backend 'triton' cannot run here: it would only be interpreted")
 
 
 def batch_contender(

@@ -37,12 +37,12 @@ def contender_figures(
     return figures
 
 
-def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
+def reference_ratios(contenders: Contenders, ours: str | None) -> dict[str, Any]:
     """Compute the ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON.
 
     Args:
         contenders: figures from `contender_figures`.
-        ours: the name of that backend.
+        ours: the name of that backend; None if none of them ran.
     """
     return {
         "backend": ours,
@@ -52,9 +52,9 @@ def reference_ratios(contenders: Contenders, ours: str) -> dict[str, Any]:
     }
 
 
-def _ratio(contenders: Contenders, kind: str, above: str, below: str) -> float | None:
+def _ratio(contenders: Contenders, kind: str, above: str | None, below: str | None) -> float | None:
     """The time of one contender divided by that of another; None if one of the two did not run."""
-    if above not in contenders or below not in contenders:
+    if above is None or below is None or above not in contenders or below not in contenders:
         return None
     return float(contenders[above][f"{kind}_ms"] / contenders[below][f"{kind}_ms"])
 

@@ -18,9 +18,9 @@ from onlstm.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
 from ordered_memory.backends.registry import BackendError
 from tasks.benchmark.batches import Batch
-from tasks.benchmark.config import MeasurementConfig
+from tasks.benchmark.config import BackendsConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender
-from tasks.benchmark.contenders import batch_contender
+from tasks.benchmark.contenders import batch_contender, check_not_interpreted
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
@@ -32,7 +32,7 @@ FILE = "ON_LSTM.py"
 
 
 @dataclass
-class OnlstmConfig(MeasurementConfig):
+class OnlstmConfig(BackendsConfig):
     """Time a training step and a forward pass of ON-LSTM and of nn.LSTM with the same sizes."""
 
     sizes: tuple[str, ...] = ("70x20x400x1150", "35x256x128x400", "35x32x200x650")
@@ -90,10 +90,11 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     on_cpu = torch.device(config.device).type == "cpu"
     bfloat16 = not on_cpu or multiplies_bfloat16()
     fastest = "native" if on_cpu else "triton"
-    for name in BACKENDS:
+    for name in config.backends or BACKENDS:
         backend_layer = copy.deepcopy(layer)
         backend_layer.backend = name
         try:
+            check_not_interpreted(name, config.device)
             backend_layer(x[:1])
         except BackendError as error:
             skipped[name] = str(error)
@@ -101,7 +102,7 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
         contenders[name] = _contender(backend_layer, batches)
         if bfloat16 and name == fastest:
             contenders[f"{name}, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
-    ours = next(iter(contenders))
+    ours = next(iter(contenders), None)
     lstm = nn.LSTM(size.F, size.H, device=config.device)
     contenders[LSTM] = _contender(lstm, batches)
     if bfloat16:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from ordered_memory.devices import copy_to
 from tasks.treebank.escapes import escape
@@ -54,12 +55,13 @@ class WordEmbedding(nn.Module):
         Returns:
             (B, T, E), zero in padding.
         """
-        lengths = [len(words) for words in sentences]
-        padded = self.weight.new_zeros(len(sentences), max(lengths), self.embedding_size)
-        positions = torch.arange(max(lengths), device=padded.device)
-        is_word = positions < copy_to(torch.tensor(lengths), padded.device).unsqueeze(1)
-        words = [word.lower() for sentence in sentences for word in sentence]
-        return padded.masked_scatter(is_word.unsqueeze(-1), self._vectors(words))
+        lengths = torch.tensor([len(words) for words in sentences])
+        is_word = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+        table, rows = self._look_up([word.lower() for sentence in sentences for word in sentence])
+        padded = torch.zeros(is_word.shape, dtype=torch.int64)
+        padded[is_word] = torch.tensor(rows, dtype=torch.int64)
+        is_padding = copy_to(~is_word, table.device).unsqueeze(-1)
+        return embedding(copy_to(padded, table.device), table).masked_fill(is_padding, 0.0)
 
     def unknown(self, words: Iterable[str]) -> list[str]:
         """Return the words that are not in the vocabulary, without duplicates, in lower case.
@@ -97,15 +99,15 @@ class WordEmbedding(nn.Module):
         if not self.learned:
             self.register_buffer("weight", self.weight)
 
-    def _vectors(self, words: list[str]) -> Tensor:
-        """The vectors of n words in lower case, (n, E)."""
+    def _look_up(self, words: list[str]) -> tuple[Tensor, list[int]]:
+        """A table of vectors, and the rows of n words in lower case."""
         table, count = self.weight, len(self.vocabulary)
         unknown = dict.fromkeys(self.unknown(words), count)
         if unknown and not self.learned:
             table = torch.cat([table, self.random_vectors(list(unknown))])
             unknown = {word: row for row, word in enumerate(unknown, count)}
-        rows = [unknown[word] if word in unknown else self._row(word) for word in words]
-        return table.index_select(0, copy_to(torch.tensor(rows), table.device))
+        rows = zip(words, map(self._row, words), strict=True)
+        return table, [unknown[word] if row is None else row for word, row in rows]
 
     def _row(self, word: str) -> int | None:
         """The row of a word in lower case; None if it is unknown."""

@@ -71,6 +71,18 @@ def test_a_layer_by_name_in_both_directions():
         assert_close(left, right)
 
 
+def test_a_compiled_layer_is_one_graph():
+    torch.compiler.reset()
+    layer = ONLSTM(4, 6, chunk_size=3, backend="triton", device=DEVICE)
+    x = torch.randn(5, 2, 4, device=DEVICE, requires_grad=True)
+    found = []
+    for call in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        output = call(x)[0]
+        found.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
+    for expected, actual in zip(*found, strict=True):
+        assert_close(actual, expected)
+
+
 def test_more_units_than_a_program_can_have(monkeypatch):
     monkeypatch.setattr(triton_steps, "LARGEST", 16)
     layer = ONLSTM(2, 30, chunk_size=10, backend="triton", device=DEVICE)

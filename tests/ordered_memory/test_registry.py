@@ -10,7 +10,7 @@ from torch import nn
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import BACKENDS, explain, registry
+from ordered_memory.backends import BACKENDS, explain, registry, triton_support
 from ordered_memory.backends.runtime import build
 from ordered_memory.modes import runs_lstm
 
@@ -217,3 +217,49 @@ def test_the_compiler_goes_round_the_sequence_backend():
     torch.compiler.reset()
     assert torch.equal(torch.compile(run, backend="eager")(x).output, run(x).output)
     torch.compiler.reset()
+
+
+def test_auto_leaves_out_what_is_slow_on_the_device():
+    backends = {
+        "elsewhere": registry.Backend(1, lambda x: None, device_type="cuda"),
+        "here": registry.Backend(2, lambda x: None, device_type="cpu"),
+    }
+    x = torch.zeros(1)
+    assert registry.select("auto", backends, x) == 2
+    assert registry.select("elsewhere", backends, x) == 1
+
+
+def test_interpreted_kernels_run_only_by_name(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    one = nn.Module.double(layer(OrderedMemory, cell="tree-rnn"))
+    assert "sequence: runs, selected" in explain(one, torch.zeros(5, 2, 3, dtype=torch.float64))
+    pytest.importorskip("triton")
+    lines = explain(layer(OrderedMemory, backend="sequence"), torch.zeros(5, 2, 3)).splitlines()
+    assert "triton: runs" in lines
+
+
+GPU = torch.device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, None),
+        ({"version": "3.5.1"}, "it needs Triton 3.6 or newer, got 3.5.1"),
+        ({"capability": (7, 5)}, "it needs a GPU of compute capability 8.0 or above"),
+        ({"compiler": None}, "Triton needs a C compiler, and finds no gcc or clang"),
+        ({"headers": "/nowhere"}, "Triton needs the header files of Python"),
+    ],
+)
+def test_what_the_kernels_need_on_a_gpu(facts, reason, monkeypatch, tmp_path):
+    (tmp_path / "Python.h").touch()
+    facts = {"version": "3.10.0", "capability": (8, 0), "compiler": "/bin/cc", "headers": tmp_path} | facts
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(triton_support.importlib.metadata, "version", lambda name: facts["version"])
+    monkeypatch.setattr(triton_support.shutil, "which", lambda name: facts["compiler"])
+    monkeypatch.setattr(triton_support.sysconfig, "get_path", lambda *names: facts["headers"])
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: facts["capability"])
+    triton_support._why_not_compiled.cache_clear()
+    assert triton_support.why_no_triton(GPU) == reason
+    triton_support._why_not_compiled.cache_clear()

@@ -22,8 +22,8 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 from onlstm.backends import triton_kernels as onlstm_kernels
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
-from ordered_memory.backends import contract, triton, triton_jit
-from ordered_memory.backends.triton import kernels, kernels_backward
+from ordered_memory.backends import contract, operators, triton, triton_jit
+from ordered_memory.backends.triton import call, kernels, kernels_backward
 from ordered_memory.cells import CellMasks
 from ordered_memory.dropout import draw_mask
 from ordered_memory.memory import initial_state, run_recurrence
@@ -194,7 +194,7 @@ def test_masks_may_be_missing():
 @RUNS
 @pytest.mark.parametrize(("rows", "batch"), [(4, 6), (16, 18)])
 def test_it_equals_the_definition_from_an_empty_memory_and_with_other_tiles(rows, batch, monkeypatch):
-    monkeypatch.setattr(triton, "_tile_rows", lambda settings, width: rows)
+    monkeypatch.setattr(call, "_tile_rows", lambda inputs, width: rows)
     case = Case(slots=2, batch=batch, steps=3)
     case.state = initial_state(batch, 2, case.inputs[0])
     assert_equals_the_definition(case, lengths=[3] * (batch - 2) + [1, 2])
@@ -251,7 +251,7 @@ def drawn_masks(case, sampler):
         0.0 if part.dropout == 1 else 1 / (1 - round(part.dropout * 2**16) / 2**16)
         for part in (case.modules.cell, case.modules.score)
     )
-    masks = triton._masks(arguments.dropout, (steps, batch, slots, size), 16, case.inputs.device)
+    masks = call._masks(arguments.dropout, (steps, batch, slots, size), 16, case.inputs.device)
     key, feature, memory, candidate, hidden = (None if mask is None else mask.float() for mask in masks)
 
     def step(t):
@@ -292,7 +292,7 @@ def test_drawn_dropout_drops_the_fraction_asked_for_and_not_in_evaluation():
 
     def masks():
         arguments = contract.prepare(case.inputs, case.state, case.modules, None, sampler)
-        return triton._masks(arguments.dropout, (6, 5, 4, 16), 16, case.inputs.device)
+        return call._masks(arguments.dropout, (6, 5, 4, 16), 16, case.inputs.device)
 
     for mask, dropped in zip(masks(), (0.6, 0.6, 0.3, 0.3, 0.3), strict=True):
         assert mask.dtype == torch.uint8
@@ -361,6 +361,43 @@ def test_under_bfloat16_autocast_products_take_bfloat16_operands():
     assert not torch.equal(actual["output"], expected["output"])
 
 
+@RUNS
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_a_compiled_layer_is_one_graph(dropout):
+    torch.compiler.reset()
+    layer = OrderedMemory(4, 16, 3, backend="triton", cell_dropout=dropout, attention_dropout=dropout)
+    layer.to(DEVICE)
+    x = torch.randn(4, 2, 4, device=DEVICE, requires_grad=True)
+    found = []
+    for function in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        torch.manual_seed(3)
+        output = function(x, lengths=torch.tensor([4, 2])).output
+        found.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
+    for expected, actual in zip(*found, strict=True):
+        assert_close(actual, expected)
+
+
+@RUNS
+@BOTH_SCORES
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("size", [16, 12])
+def test_the_operator_does_what_it_declares(score, dropout, size):
+    case = Case(score, size, slots=2, batch=2, steps=2, dropout=dropout)
+    masks = case.direction.dropout_sampler(case.inputs[0], 2)
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, masks)
+    given = [
+        one.detach().requires_grad_() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        for one in operators.flatten(arguments)
+    ]
+    # Buffers of which only a part is written differ between two calls, unless they start as zeros.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    try:
+        torch.library.opcheck(torch.ops.ordered_memory.triton.default, (*given, True), test_utils=tests)
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True
+
+
 def relative_error(actual, expected):
     return ((actual - expected).norm() / expected.norm()).item()
 
@@ -407,17 +444,19 @@ def compiled(**arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 128, 256, 512])
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bfloat16"])
-def test_the_kernels_compile_for_sm_90(size, precision):
-    for kernel in compiled(size=size, precision=precision):
+@pytest.mark.parametrize(
+    ("precision", "multiprocessors"), [("float32", 1), ("float32", 132), ("bfloat16", 132)]
+)
+def test_the_kernels_compile_for_sm_90(size, precision, multiprocessors):
+    for kernel in compiled(size=size, precision=precision, multiprocessors=multiprocessors):
         assert kernel["shared"] <= 99 * 1024, kernel
         assert kernel["spill_share"] < 0.15, kernel
-        assert (kernel["matrix_instructions"] > 0) == (precision != "ieee"), kernel
+        assert (kernel["matrix_instructions"] > 0) == (precision == "bfloat16"), kernel
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [90, 100])
-@pytest.mark.parametrize("precision", ["ieee", "tf32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_at_the_size_of_listops_no_register_is_spilled(precision, capability):
     for kernel in compiled(size=128, slots=21, precision=precision, capability=capability):
         assert kernel["spill_bytes"] == 0, kernel
@@ -434,20 +473,21 @@ def test_every_variant_compiles_at_the_smallest_sizes(score):
 
 @pytest.mark.gpu
 @BOTH_SCORES
-@pytest.mark.parametrize(("precision", "tolerance"), [("ieee", 1e-3), ("tf32", 0.05), ("bfloat16", 0.2)])
-def test_it_equals_the_definition_at_full_size(score, precision, tolerance, monkeypatch):
-    case = Case(score, size=128, slots=21, batch=128, steps=40)
+@pytest.mark.parametrize(
+    ("bfloat16", "batch", "tolerance"), [(False, 128, 1e-3), (False, 600, 1e-3), (True, 128, 0.2)]
+)
+def test_it_equals_the_definition_at_full_size(score, bfloat16, batch, tolerance):
+    case = Case(score, size=128, slots=21, batch=batch, steps=40)
     for name, parameter in case.parameters.items():
         torch.nn.init.normal_(parameter, std=0.05)
         if "norm.weight" in name:
             torch.nn.init.ones_(parameter)
-    case.state = initial_state(128, 21, case.inputs[0])
-    lengths = torch.randint(1, 41, (128,)).tolist()
+    case.state = initial_state(batch, 21, case.inputs[0])
+    lengths = torch.randint(1, 41, (batch,)).tolist()
     expected = case.run(run_recurrence, lengths)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", precision == "tf32")
 
     def narrow(*arguments):
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast("cuda", torch.bfloat16, enabled=bfloat16):
             return triton.run_recurrence(*arguments)
 
     actual = case.run(narrow, lengths)

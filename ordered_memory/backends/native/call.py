@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ordered_memory.backends import contract
 from ordered_memory.backends.contract import Arguments, Weights
-from ordered_memory.backends.operators import Implementation, Shapes
+from ordered_memory.backends.operators import Shapes
 from ordered_memory.backends.runtime import buffers
 from ordered_memory.backends.runtime.build import load, load_or_raise
 from ordered_memory.backends.runtime.threads import run_team
@@ -26,8 +27,6 @@ GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
 TAPE = {"tape_cell_inputs": 2, "tape_hidden": 4, "tape_gates": 4}
 """The buffers of the tape by their names in arguments.h, with the size of their rows in multiples of D."""
-SCHEMA_NAMES = {"score_out": "score", "cell_drop_below": "cell_level", "score_drop_below": "score_level"}
-"""The fields of `contract.Weights` and `contract.Dropout` that have another name in the operator's schema."""
 
 
 def bf16_method_here() -> Literal["vnni", "blas"] | None:
@@ -64,7 +63,7 @@ class Inputs(NamedTuple):
     shares: int
 
 
-class NativeImplementation(Implementation):
+class NativeImplementation(contract.Implementation):
     """The loop over time in C.
 
     The saved tensors are the number of shares, (); the first active slot of every token, (T, B); and the
@@ -77,10 +76,7 @@ class NativeImplementation(Implementation):
     """
 
     inputs_type = Inputs
-    results_type = RecurrenceOutput
     results_for_backward = ("output", "attention")
-    differentiable = ("inputs", "queries", *OrderedMemoryState._fields, *Weights._fields)
-    schema_names = SCHEMA_NAMES
 
     def new_results(self, inputs: Inputs) -> RecurrenceOutput:
         x, state = inputs.arguments.inputs, inputs.arguments.state
@@ -95,7 +91,7 @@ class NativeImplementation(Implementation):
         return [((), torch.int64), (tuple(x.shape[:2]), torch.int32), *tape]
 
     def check(self, inputs: Inputs) -> None:
-        _check(inputs.arguments)
+        contract.check_shapes(inputs.arguments)
 
     def forward(self, inputs: Inputs, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         results = self.new_results(inputs)
@@ -146,42 +142,6 @@ class NativeImplementation(Implementation):
         weight_gradients = [sums.get(f"d_{name}") for name in Weights._fields]
         computed = zip((*gradients.values(), *weight_gradients), needs_input_grad, strict=True)
         return [gradient for gradient, needed in computed if needed and gradient is not None]
-
-
-def _check(arguments: Arguments) -> None:
-    """Check the shapes that the C code relies on.
-
-    Args:
-        arguments: arguments of the recurrence.
-    Raises:
-        ValueError: a tensor has the wrong shape.
-    """
-    (steps, batch_size, size), (num_slots,) = arguments.inputs.shape, arguments.state.memory.shape[1:2]
-    slots = (batch_size, num_slots, size)
-    expected: dict[str, tuple[int, ...]] = {
-        "queries": (steps, batch_size, size),
-        "lengths": (batch_size,),
-        "memory": slots,
-        "candidate": slots,
-        "occupancy": (batch_size, num_slots + 1),
-        "key": (size, size),
-        "w_in": (4 * size, 2 * size),
-        "b_in": (4 * size,),
-        "w_out": (4 * size, 4 * size),
-        "b_out": (4 * size,),
-        "cell_input_mask": (steps, *slots[:2], 2 * size),
-        "hidden_mask": (steps, *slots[:2], 4 * size),
-        "key_mask": (steps, *slots),
-        "feature_mask": (steps, *slots),
-        "seed": (),
-    }
-    tensors = {"queries": arguments.queries, "lengths": arguments.lengths, **arguments.state._asdict()}
-    tensors |= arguments.weights._asdict() | arguments.dropout._asdict()
-    for name, tensor in tensors.items():
-        shape = expected.get(name, (size,))
-        if isinstance(tensor, Tensor) and tuple(tensor.shape) != shape:
-            schema_name = SCHEMA_NAMES.get(name, name)
-            raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
 def _allocate_tape(size: int) -> Tensor:

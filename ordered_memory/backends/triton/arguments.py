@@ -19,7 +19,6 @@ class KernelPlan(NamedTuple):
         BLOCK_N: maximum number of columns of a matrix product.
         NUM_STAGES: number of chunks of weights that are prefetched (pipeline stages).
         NORMALIZED: whether the score is the normalized one.
-        INPUT_PRECISION: input precision of products with float32 operands.
         HISTORY: 1 if the states of all steps are stored, else 0.
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
     """
@@ -31,7 +30,6 @@ class KernelPlan(NamedTuple):
     BLOCK_N: Any
     NUM_STAGES: Any
     NORMALIZED: Any
-    INPUT_PRECISION: Any
     HISTORY: Any
     SCORE_MASKS: Any
     CELL_MASKS: Any

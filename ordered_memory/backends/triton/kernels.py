@@ -204,7 +204,7 @@ def _matmul(left, valid, right, stride, depth, plan, BLOCK_N: tl.constexpr):
     for start in tl.range(0, depth, plan.BLOCK_K, num_stages=plan.NUM_STAGES):
         a = tl.load(left + start, mask=valid, other=0.0)
         b = tl.load(right + start * stride)
-        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision=plan.INPUT_PRECISION)
+        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision="ieee")
     return accumulator
 
 

@@ -280,6 +280,7 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--single", 20, 3], "--single must be at least 4, got 3"),
         (["language-model", "--vocabulary", 1], "--vocabulary must be at least 2, got 1"),
         (["--device", "abacus"], "--device 'abacus' cannot be used here"),
+        (["--tf32"], "--tf32 has no effect on a CPU"),
         (["--json", "no/such/file.json"], "--json no/such/file.json: there is no directory no/such"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
         (["--checkpoint", "x", "--config", "listops", "sst"], "it cannot read --config sst"),
@@ -338,6 +339,21 @@ def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
     every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
     (batch,) = results[-1]["batches"]
     assert every == {balanced_recompute_every(batch["T"])}
+
+
+@pytest.mark.parametrize("words", [["--no-memory"], ["onlstm"]])
+def test_some_of_the_backends(words, tmp_path):
+    path = tmp_path / "times.json"
+    command = [*words, "--quick", "--json", str(path), "--backends"]
+    assert main([*command, "reference", "sequence"]) == 0
+    (result,) = json.loads(path.read_text())
+    others = {"nn.LSTM", "nn.LSTM, bfloat16", "floor", "floor, bfloat16"}
+    assert result["contenders"].keys() - others == {"reference", "sequence"}
+    assert main([*command, "triton"]) == 0  # which does not run here
+    (result,) = json.loads(path.read_text())
+    assert result["contenders"].keys() <= others
+    assert result["skipped"].keys() >= {"triton"}
+    assert result["backend"] is result["train_vs_lstm"] is None
 
 
 def test_one_example_by_itself(tmp_path):

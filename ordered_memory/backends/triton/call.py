@@ -1,0 +1,358 @@
+"""Launches the kernels: allocates their buffers, pads to W, and computes the gradients of the weights.
+
+Axes as in `kernels`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ordered_memory.backends import contract
+from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, Weights
+from ordered_memory.backends.operators import Shapes
+from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
+from ordered_memory.backends.triton_support import multiprocessors, on_device
+from ordered_memory.devices import copy_to
+from ordered_memory.recurrence import RecurrenceOutput
+from ordered_memory.state import OrderedMemoryState
+
+SMALLEST, LARGEST = 16, 512
+"""Smallest and largest slot size of the kernels, after rounding up to a power of two."""
+
+
+class TritonImplementation(contract.Implementation):
+    """The loop over time as Triton kernels. The saved tensors are the fields of `Tape` but the attention."""
+
+    inputs_type = Arguments
+    results_for_backward = ("attention",)
+
+    def new_results(self, inputs: Arguments) -> RecurrenceOutput:
+        new = inputs.inputs.new_empty
+        state = OrderedMemoryState(*(new(tensor.shape) for tensor in inputs.state))
+        attention = new(*inputs.inputs.shape[:2], inputs.state.memory.shape[1])
+        return RecurrenceOutput(new(inputs.inputs.shape), state, attention)
+
+    def saved_shapes(self, inputs: Arguments) -> Shapes:
+        shapes = _tape_shapes(inputs, save=True)
+        return [shape for shape in shapes._replace(attention=None) if shape is not None]
+
+    def check(self, inputs: Arguments) -> None:
+        contract.check_shapes(inputs)
+
+    def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
+        from ordered_memory.backends.triton.kernels import forward_kernel
+
+        size = inputs.inputs.shape[-1]
+        tape, lengths = _new_tape(inputs, save), _device_lengths(inputs)
+        output = tape.memory.new_zeros(*inputs.inputs.shape[:2], _width(size))
+        _launch(forward_kernel, inputs, tape, save, lengths, output)
+        # With `save` the tape has the states of all steps, and the final state of sequence b is at index
+        # lengths[b]. Otherwise it has the last state only.
+        last = lengths.long() if save else torch.zeros_like(lengths, dtype=torch.long)
+        rows = torch.arange(len(lengths), device=lengths.device)
+        memory, candidate, occupancy = (
+            history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)
+        )
+        state = OrderedMemoryState(_unpad(memory, size), _unpad(candidate, size), occupancy)
+        saved = [tensor for tensor in tape._replace(attention=None) if tensor is not None]
+        return RecurrenceOutput(_unpad(output, size), state, tape.attention), saved if save else []
+
+    def backward(
+        self,
+        inputs: Arguments,
+        results: Sequence[Tensor],
+        saved: list[Tensor],
+        upstream: Sequence[Tensor | None],
+        needs_input_grad: list[bool],
+    ) -> list[Tensor]:
+        from ordered_memory.backends.triton.kernels_backward import backward_kernel
+
+        tape = _read_tape(inputs, results[0], saved)
+        gradients = _new_gradients(inputs, upstream)
+        _launch(backward_kernel, inputs, tape, True, _device_lengths(inputs), gradients)
+        computed = (
+            *(
+                _unpad(gradient, inputs.inputs.shape[-1])
+                for gradient in (gradients.inputs, gradients.queries, gradients.memory, gradients.candidate)
+            ),
+            gradients.occupancy,
+            *_weight_gradients(inputs, tape, gradients),
+        )
+        return [
+            gradient
+            for gradient, needed in zip(computed, needs_input_grad, strict=True)
+            if needed and gradient is not None
+        ]
+
+
+def _launch(
+    kernel: Any, inputs: Arguments, tape: Tape, save: bool, lengths: Tensor, written: Tensor | Gradients
+) -> None:
+    """Run a kernel, one program for each tile of sequences.
+
+    Args:
+        kernel: the forward or the backward kernel.
+        inputs: arguments of the recurrence.
+        tape: buffers of the forward pass.
+        save: whether the tape has all steps.
+        lengths: lengths of the sequences, (B,) int32 on the device.
+        written: the output of the forward kernel, or the gradients of the backward kernel.
+    """
+    import triton.language as tl
+
+    steps, batch_size, size = inputs.inputs.shape
+    num_slots, width, operand = inputs.state.memory.shape[1], _width(size), _operand(inputs)
+    is_backward = isinstance(written, Gradients)
+    weights = _padded_weights(inputs.weights, size, width)
+    matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
+    matrices = {name: matrix if is_backward else matrix.t() for name, matrix in matrices.items()}
+    weights = weights._replace(**{name: matrix.to(operand).contiguous() for name, matrix in matrices.items()})
+    dropout = DropoutMasks(
+        *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), width, inputs.inputs.device)
+    )
+    rows = _tile_rows(inputs, width)
+    columns = min(4 * width, 256 if is_backward else 512)
+    plan = KernelPlan(
+        BLOCK_M=rows,
+        WIDTH=width,
+        BLOCK_SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
+        # 32 KiB of weights a stage: two in flight cover the latency of the cache, and three fit any GPU.
+        BLOCK_K=min(width, 32768 // operand.itemsize // columns),
+        BLOCK_N=columns,
+        NUM_STAGES=3,
+        NORMALIZED=weights.key_norm is not None,
+        HISTORY=int(save),
+        SCORE_MASKS=dropout.key is not None,
+        CELL_MASKS=dropout.memory is not None,
+    )
+    constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
+    with on_device(inputs.inputs):
+        kernel[(-(-batch_size // rows),)](
+            _pad(inputs.inputs, width).contiguous(),
+            _pad(inputs.queries, width).contiguous(),
+            lengths,
+            written,
+            weights,
+            tape,
+            dropout,
+            Sizes(batch_size, num_slots, size, width, *constants),
+            KernelPlan(*map(tl.constexpr, plan)),
+            num_warps=8,
+            enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
+            num_stages=1,  # no pipelining of the other loops: they load what they have stored
+        )
+
+
+def _width(size: int) -> int:
+    """W for D."""
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def _operand(inputs: Arguments) -> torch.dtype:
+    """The dtype of the operands of matrix products."""
+    return torch.bfloat16 if inputs.bfloat16 else torch.float32
+
+
+def _tile_rows(inputs: Arguments, width: int) -> int:
+    """The number of sequences of a tile. Every tile reads all weights.
+
+    Tensor cores process 16 rows of bfloat16 at a time. Products of float32 do not use them: their time grows
+    with every row, so the sequences are spread over all multiprocessors. Up to 2,048 entries of a tile, 8 per
+    thread, fit in registers.
+    """
+    if inputs.bfloat16:
+        return min(16, 2048 // width)
+    batch_size, device = inputs.inputs.shape[1], inputs.inputs.device
+    rows = -(-batch_size // multiprocessors(device))
+    return min(8, 2048 // width, 1 << (rows - 1).bit_length())
+
+
+def _device_lengths(inputs: Arguments) -> Tensor:
+    """The lengths of the sequences on the device, (B,) int32."""
+    steps, batch_size, _ = inputs.inputs.shape
+    if inputs.lengths is None:
+        return torch.full((batch_size,), steps, dtype=torch.int32, device=inputs.inputs.device)
+    return copy_to(inputs.lengths.to(torch.int32), inputs.inputs.device)
+
+
+def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
+    """Shapes and dtypes of the buffers of all steps, or of one step without `save`; None as in `Tape`."""
+    (steps, *_, size), slots = inputs.inputs.shape, inputs.state.memory.shape[:2]
+    width, operand, float32 = _width(size), _operand(inputs), torch.float32
+    states, pairs = (steps + 1 if save else 1, *slots), (steps if save else 1, *slots)
+    dropout = inputs.dropout
+    drops_keys = dropout.key_mask is not None or _keep_probability(dropout.score_drop_below) is not None
+    return Tape(
+        memory=((*states, width), float32),
+        candidate=((*states, width), float32),
+        occupancy=((*states[:2], slots[1] + 1), float32),
+        attention=((steps, *slots), float32),
+        key_inputs=((*pairs, width), operand) if drops_keys else None,
+        keys=((*pairs, width), float32),
+        cell_inputs=((*pairs, 2 * width), operand),
+        hidden=((*pairs, 4 * width), operand),
+        gates=((*pairs, 4 * width), float32),
+    )
+
+
+def _new_tape(inputs: Arguments, save: bool) -> Tape:
+    """Allocate the buffers. They start as zeros if the weight gradients also read their padding."""
+    x, width = inputs.inputs, _width(inputs.inputs.shape[-1])
+
+    def allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        make = x.new_empty if name in ("keys", "gates") else x.new_zeros
+        return make(shape, dtype=dtype)
+
+    shapes = _tape_shapes(inputs, save)._asdict()
+    tape = Tape(**{name: None if of is None else allocate(name, *of) for name, of in shapes.items()})
+    tape.memory[0] = _pad(inputs.state.memory, width)
+    tape.candidate[0] = _pad(inputs.state.candidate, width)
+    tape.occupancy[0] = inputs.state.occupancy
+    return tape
+
+
+def _read_tape(inputs: Arguments, attention: Tensor, saved: Sequence[Tensor]) -> Tape:
+    """The tape from the attention and the saved tensors."""
+    values = iter(saved)
+    shapes = _tape_shapes(inputs, save=True)._asdict()
+    return Tape(
+        **{
+            name: attention if name == "attention" else None if of is None else next(values)
+            for name, of in shapes.items()
+        }
+    )
+
+
+def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Gradients:
+    """Allocate the buffers of the backward pass, some of them filled with the upstream gradients."""
+    x, (batch_size, num_slots) = inputs.inputs, inputs.state.memory.shape[:2]
+    (steps, *_, size), operand = x.shape, _operand(inputs)
+    width, pairs = _width(size), (steps, batch_size, num_slots)
+
+    def filled(gradient: Tensor | None, *shape: int) -> Tensor:
+        """The gradient of a result, padded, as a new tensor: that of the state is overwritten."""
+        new = x.new_zeros(shape)
+        if gradient is not None:
+            new[..., : gradient.shape[-1]] = gradient
+        return new
+
+    d_output, d_memory, d_candidate, d_occupancy, d_attention = upstream
+    return Gradients(
+        output=filled(d_output, steps, batch_size, width),
+        attention=filled(d_attention, *pairs),
+        memory=filled(d_memory, batch_size, num_slots, width),
+        candidate=filled(d_candidate, batch_size, num_slots, width),
+        occupancy=filled(d_occupancy, batch_size, num_slots + 1),
+        inputs=x.new_zeros(steps, batch_size, width),
+        queries=x.new_zeros(steps, batch_size, width),
+        keys=x.new_zeros(*pairs, width, dtype=operand),
+        hidden=x.new_zeros(*pairs, 4 * width, dtype=operand),
+        gates=x.new_zeros(*pairs, 4 * width, dtype=operand),
+        vectors=x.new_zeros(batch_size, 5, width),
+    )
+
+
+def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> Weights:
+    """The gradients of the weights, for each matrix one product over all pairs."""
+    size = inputs.inputs.shape[-1]
+    width = _width(size)
+    key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
+
+    def matrix_and_bias(outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, inputs = outputs.flatten(0, -2), inputs.flatten(0, -2).to(outputs.dtype)
+        return (outputs.t() @ inputs).float(), outputs.sum(0, dtype=torch.float32)
+
+    key, key_bias = matrix_and_bias(gradients.keys, key_inputs)
+    w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
+    w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
+    norm, norm_bias, score_out, *key_gradients = _unpad(gradients.vectors.sum(0), size).unbind()
+    key_norm, key_norm_bias = key_gradients if inputs.weights.key_norm is not None else (None, None)
+    return Weights(
+        key=_unpad(key[:size], size),
+        key_bias=_unpad(key_bias, size),
+        score_out=score_out,
+        w_in=_unpad(w_in[: 4 * size].view(4 * size, 2, width), size).view(4 * size, 2 * size),
+        b_in=_unpad(b_in, 4 * size),
+        w_out=_unpad(w_out.view(4, width, -1)[:, :size], 4 * size).view(4 * size, 4 * size),
+        b_out=_unpad(b_out.view(4, width), size).view(4 * size),
+        norm=norm,
+        norm_bias=norm_bias,
+        key_norm=key_norm,
+        key_norm_bias=key_norm_bias,
+    )
+
+
+def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
+    """The weights, padded with zeros from D to W."""
+    assert weights.w_out is not None
+    assert weights.b_out is not None
+    padding = width - size
+    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, padding, 0, 0, 0, 4 * padding))
+    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * padding, 0, padding))
+    return Weights(
+        key=F.pad(weights.key, (0, padding, 0, padding)),
+        key_bias=_pad(weights.key_bias, width),
+        score_out=_pad(weights.score_out, width),
+        w_in=w_in.view(4 * width, 2 * width),
+        b_in=_pad(weights.b_in, 4 * width),
+        w_out=w_out.view(4 * width, 4 * width),
+        b_out=_pad(weights.b_out.view(4, size), width).view(-1),
+        norm=_pad(weights.norm, width),
+        norm_bias=_pad(weights.norm_bias, width),
+        key_norm=None if weights.key_norm is None else _pad(weights.key_norm, width),
+        key_norm_bias=None if weights.key_norm_bias is None else _pad(weights.key_norm_bias, width),
+    )
+
+
+def _pad(tensor: Tensor, width: int) -> Tensor:
+    """Pad the last axis with zeros to `width`."""
+    return F.pad(tensor, (0, width - tensor.shape[-1]))
+
+
+def _unpad(tensor: Tensor, size: int) -> Tensor:
+    """The first `size` entries of the last axis, contiguous."""
+    return tensor[..., :size].contiguous()
+
+
+def _masks(
+    dropout: Dropout, shape: tuple[int, ...], width: int, device: torch.device
+) -> Sequence[Tensor | None]:
+    """The fields of `DropoutMasks` for all slots of all steps, padded from D to W.
+
+    Args:
+        dropout: given masks, or a seed to draw masks.
+        shape: (T, B, N, D).
+        width: W.
+        device: device of the masks.
+    """
+    widths = (width, width, width, width, 4 * width)
+    if dropout.seed is None:
+        cell_input_mask = dropout.cell_input_mask
+        memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
+        masks = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
+        return [
+            None if mask is None else _pad(mask, mask_width)
+            for mask, mask_width in zip(masks, widths, strict=True)
+        ]
+    generator = torch.Generator(device).manual_seed(int(dropout.seed))
+
+    def draw(drop_below: int, features: int) -> Tensor | None:
+        """Draw a mask of zeros and ones; the factor 1 / (1 - probability) is part of the weights."""
+        if (keep_probability := _keep_probability(drop_below)) is None:
+            return None
+        mask = torch.empty(*shape[:3], features, dtype=torch.uint8, device=device)
+        return mask.bernoulli_(keep_probability, generator=generator)
+
+    thresholds = [dropout.score_drop_below] * 2 + [dropout.cell_drop_below] * 3
+    return [draw(drop_below, features) for drop_below, features in zip(thresholds, widths, strict=True)]
+
+
+def _keep_probability(drop_below: int) -> float | None:
+    """The probability that the noise is not below a threshold; None if nothing is dropped."""
+    probability = 0.5 - drop_below / NOISE_LEVELS
+    return None if probability > 1 else probability
