@@ -236,13 +236,13 @@ def test_the_reverse_pass_can_be_run_twice():
     assert torch.equal(first, second)
 
 
-def drawn_masks(case, sampler):
-    """What is dropped for a sampler from the present state of the generator, as fixed masks."""
+def drawn_masks(case, sampler, seed):
+    """What is dropped for a sampler after a seed, as fixed masks."""
     steps, batch, slots = case.shape
     size = case.inputs.shape[-1]
-    before = torch.get_rng_state()
+    torch.manual_seed(seed)
     arguments = contract.prepare(case.inputs, case.state, case.modules, None, sampler)
-    torch.set_rng_state(before)
+    torch.manual_seed(seed)
     torch.randint(2**63 - 1, (), device="cpu")
     score = case.modules.score
     is_dropped = score.training and score.dropout > 0
@@ -276,8 +276,7 @@ def test_drawn_dropout_equals_the_definition_under_the_same_masks(cell, score):
     case = Case(size=12, slots=2, batch=2, steps=2)
     case.modules.cell.dropout, case.modules.score.dropout = cell, score
     drawer = DropoutSampler(case.modules, case.inputs[0], 2)
-    torch.manual_seed(5)
-    masks = drawn_masks(case, drawer)
+    masks = drawn_masks(case, drawer, seed=5)
     expected = case.run(run_recurrence, masks=masks)
     torch.manual_seed(5)
     actual = case.run(triton.run_recurrence, masks=drawer)
@@ -444,9 +443,8 @@ def compiled(**arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 128, 256, 512])
-@pytest.mark.parametrize(
-    ("precision", "multiprocessors"), [("float32", 1), ("float32", 132), ("bfloat16", 132)]
-)
+@pytest.mark.parametrize("multiprocessors", [1, 132])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_kernels_compile_for_sm_90(size, precision, multiprocessors):
     for kernel in compiled(size=size, precision=precision, multiprocessors=multiprocessors):
         assert kernel["shared"] <= 99 * 1024, kernel
@@ -456,9 +454,11 @@ def test_the_kernels_compile_for_sm_90(size, precision, multiprocessors):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [90, 100])
+@pytest.mark.parametrize("multiprocessors", [1, 132])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_at_the_size_of_listops_no_register_is_spilled(precision, capability):
-    for kernel in compiled(size=128, slots=21, precision=precision, capability=capability):
+def test_at_the_size_of_listops_no_register_is_spilled(precision, multiprocessors, capability):
+    sizes = {"size": 128, "slots": 21, "multiprocessors": multiprocessors}
+    for kernel in compiled(**sizes, precision=precision, capability=capability):
         assert kernel["spill_bytes"] == 0, kernel
 
 
@@ -493,4 +493,4 @@ def test_it_equals_the_definition_at_full_size(score, bfloat16, batch, tolerance
     actual = case.run(narrow, lengths)
     for name in expected:
         if name != "gradient of score.output.bias":
-            assert relative_error(actual[name], expected[name]) < tolerance, name
+            assert (actual[name] - expected[name]).norm() <= tolerance * expected[name].norm(), name

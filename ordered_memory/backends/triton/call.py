@@ -159,17 +159,16 @@ def _operand(inputs: Arguments) -> torch.dtype:
 
 
 def _tile_rows(inputs: Arguments, width: int) -> int:
-    """The number of sequences of a tile. Every tile reads all weights.
+    """The number of sequences of a tile.
 
-    Tensor cores process 16 rows of bfloat16 at a time. Products of float32 do not use them: their time grows
-    with every row, so the sequences are spread over all multiprocessors. Up to 2,048 entries of a tile, 8 per
-    thread, fit in registers.
+    Every tile reads all weights, but a slot that no sequence of the tile writes is left out. So tiles are as
+    small as they can be while there is a multiprocessor for each. Up to 2,048 entries of a tile, 8 for each
+    thread, fit in registers. Tensor cores, which multiply bfloat16, process 16 rows at a time; the time of
+    float32 products grows with every row.
     """
-    if inputs.bfloat16:
-        return min(16, 2048 // width)
     batch_size, device = inputs.inputs.shape[1], inputs.inputs.device
     rows = -(-batch_size // multiprocessors(device))
-    return min(8, 2048 // width, 1 << (rows - 1).bit_length())
+    return min(16 if inputs.bfloat16 else 8, 2048 // width, 1 << (rows - 1).bit_length())
 
 
 def _device_lengths(inputs: Arguments) -> Tensor:
