@@ -19,7 +19,7 @@ from onlstm.backends import contract
 from onlstm.backends.loop import Loop, Saved, StepGradients
 from onlstm.functional import Weights
 from ordered_memory.backends.operators import define
-from ordered_memory.backends.triton_support import on_device, why_no_triton
+from ordered_memory.backends.triton_support import check_triton, on_device, why_no_triton
 
 LARGEST = 16_384
 """Maximum number of units, with M and C rounded up to powers of two."""
@@ -73,5 +73,11 @@ def _blocks(hidden_size: int, master_size: int) -> list[int]:
     return [1 << (size - 1).bit_length() for size in (master_size, hidden_size // master_size)]
 
 
-OPERATOR = define("onlstm::triton", Loop(_forward_step, _backward_step))
+class _Triton(Loop):
+    def check(self, inputs: contract.Inputs) -> None:
+        super().check(inputs)
+        check_triton(inputs.tokens.device)
+
+
+OPERATOR = define("onlstm::triton", _Triton(_forward_step, _backward_step))
 run_recurrence = partial(contract.run, OPERATOR)

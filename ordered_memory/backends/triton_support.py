@@ -41,6 +41,18 @@ def why_no_triton(device: torch.device) -> str | None:
     return _why_not_compiled()
 
 
+def check_triton(device: torch.device) -> None:
+    """Check in a call of an operator, such as that of an exported program from another machine.
+
+    Args:
+        device: the device.
+    Raises:
+        RuntimeError: the kernels cannot run there; the message says why.
+    """
+    if (reason := why_no_triton(device)) is not None:
+        raise RuntimeError(f"backend 'triton' cannot run here: {reason}")
+
+
 @functools.cache
 def _why_not_compiled() -> str | None:
     """Why Triton cannot compile kernels here, in words for `why_no_triton`."""

@@ -14,6 +14,7 @@ os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
 
 from onlstm import ONLSTM
 from onlstm.backends import triton_steps
+from onlstm.functional import Weights
 from ordered_memory.backends.registry import BackendError
 from tests.equality import assert_equals_the_definition
 from tests.tolerances import assert_close
@@ -81,6 +82,14 @@ def test_a_compiled_layer_is_one_graph():
         found.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
     for expected, actual in zip(*found, strict=True):
         assert_close(actual, expected)
+
+
+def test_an_operator_without_triton_says_so(monkeypatch):
+    weights = Weights(torch.zeros(18, 2), torch.zeros(18, 4), None)  # H = 4, M = 1
+    arguments = (torch.zeros(1, 2), [1], weights, torch.zeros(1, 4), torch.zeros(1, 4), 4)
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(RuntimeError, match="backend 'triton' cannot run here: Triton is not installed"):
+        triton_steps.run_recurrence(*arguments)
 
 
 def test_more_units_than_a_program_can_have(monkeypatch):

@@ -423,6 +423,8 @@ def test_without_triton_the_modules_can_be_imported_and_say_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     case = Case(device="cpu")
     assert triton.why_not(case.inputs, case.modules) == "Triton is not installed"
+    with pytest.raises(RuntimeError, match="backend 'triton' cannot run here: Triton is not installed"):
+        triton.run_recurrence(case.inputs, case.state, case.modules)
     for module in (triton_jit, kernels, kernels_backward, onlstm_kernels):
         spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
         again = importlib.util.module_from_spec(spec)

@@ -16,7 +16,7 @@ from ordered_memory.backends import contract
 from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, Weights
 from ordered_memory.backends.operators import Shapes
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
-from ordered_memory.backends.triton_support import multiprocessors, on_device
+from ordered_memory.backends.triton_support import check_triton, multiprocessors, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
@@ -43,6 +43,7 @@ class TritonImplementation(contract.Implementation):
 
     def check(self, inputs: Arguments) -> None:
         contract.check_shapes(inputs)
+        check_triton(inputs.inputs.device)
 
     def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         from ordered_memory.backends.triton.kernels import forward_kernel
