@@ -35,12 +35,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(task, tmp_path):
     assert MAIN[task](["train", *words, str(whole), "--epochs", "2"]) == 0
     assert MAIN[task](["train", *words, str(parts)]) == 0
     assert MAIN[task](["train", *words, str(parts), "--resume", "--epochs", "2"]) == 0
-    (found, *_), (expected, *_) = outcome(parts), outcome(whole)
-    assert found[0] == expected[0]  # before the interruption
-    if task == "logic":  # on an H200 its second epoch was not the same to the bit; it is not known why
-        assert found[1] == pytest.approx(expected[1], rel=1e-3)
-    else:
-        assert outcome(parts) == outcome(whole)
+    assert outcome(parts) == outcome(whole)
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed", "64-true"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import platform
 import subprocess
+import warnings
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -54,6 +56,30 @@ def synchronize(device: str | torch.device) -> None:
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
+
+
+@contextlib.contextmanager
+def deterministic_operations(device: str | torch.device) -> Iterator[None]:
+    """A context in which PyTorch's operations on a GPU give the same in every run, if they can.
+
+    Otherwise the gradient of an `nn.Embedding` with few words, for instance, is summed in any order there.
+
+    Args:
+        device: a PyTorch device; on a CPU nothing changes.
+    """
+    if torch.device(device).type != "cuda" or torch.are_deterministic_algorithms_enabled():
+        yield
+        return
+    options: Any = torch.utils.deterministic
+    fill, options.fill_uninitialized_memory = options.fill_uninitialized_memory, False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*deterministic")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+        options.fill_uninitialized_memory = fill
 
 
 def to_device(batch: Batch, device: str | torch.device) -> Batch:

@@ -33,7 +33,7 @@ from tasks.runs.errors import Diverged, UserError
 from tasks.runs.fabric import all_reduce, gather
 from tasks.runs.files import write_json
 from tasks.runs.interfaces import Experiment, Scores
-from tasks.runs.machine import to_device
+from tasks.runs.machine import deterministic_operations, to_device
 from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
@@ -167,6 +167,7 @@ class Trainer:
             record_start(self.run, self.device)
         directory = self.run.tensorboard if is_main else None
         with (
+            deterministic_operations(self.device),
             StopSignals(announce=is_main) as signals,
             tensorboard_logger(
                 directory, self.objective, self.config.log_every, self.progress.step

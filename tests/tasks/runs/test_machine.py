@@ -1,6 +1,7 @@
-"""Batches on a device, and the name of the processor."""
+"""Batches on a device, deterministic operations, and the name of the processor."""
 
 import platform
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tasks.runs.machine import device_name, to_device
+from tasks.runs.machine import deterministic_operations, device_name, to_device
 
 
 class Recorded(Tensor):
@@ -64,3 +65,34 @@ def test_a_processor_is_named_with_its_generation(monkeypatch, cpuinfo, expected
     monkeypatch.setattr(Path, "read_text", read_text)
     monkeypatch.setattr(platform, "processor", lambda: "processor from the platform")
     assert device_name("cpu") == expected
+
+
+def test_operations_are_deterministic_on_a_gpu_only_and_only_as_long_as_asked():
+    def modes():
+        return (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.utils.deterministic.fill_uninitialized_memory,
+        )
+
+    before = modes()
+    assert before == (False, False, True)
+    with deterministic_operations("cpu"):
+        assert modes() == before
+
+    @deterministic_operations("cuda:1")
+    def fail():
+        assert modes() == (True, True, False)
+        warnings.warn("cumsum_cuda_kernel does not have a deterministic implementation", stacklevel=1)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert modes() == before
+    torch.use_deterministic_algorithms(True)
+    try:
+        with deterministic_operations("cuda"):
+            assert modes() == (True, False, True)  # the caller's choice
+        assert modes() == (True, False, True)
+    finally:
+        torch.use_deterministic_algorithms(False)
