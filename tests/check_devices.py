@@ -6,6 +6,7 @@ The command runs them on the emulated device. tests/test_gpu.py runs them on a G
 import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import get_args
@@ -53,7 +54,9 @@ class GPU:
     @contextlib.contextmanager
     def no_waits() -> Iterator[None]:
         torch.cuda.synchronize()
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
         try:
             yield
         finally:

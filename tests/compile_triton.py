@@ -5,8 +5,8 @@
 
 prints for each kernel its shared memory, registers, spills, their share of the instructions of the innermost
 loops that multiply, the number of instructions for the matrix units, and the share of a multiprocessor's 64
-warps that can be there at once. The compute capability is 90 (H100, H200) or 100 (B200). Products of float32
-have smaller tiles where there are more `multiprocessors` than tiles.
+warps that can be there at once. The compute capability is 90 (H100, H200) or 100 (B200). Tiles are
+smaller where there are more `multiprocessors` than tiles.
 """
 
 import json

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from ordered_memory.attention import NormalizedScore
 from ordered_memory.backends import operators
-from ordered_memory.backends.operators import needs_backward
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.modes import autocast_dtype, without_autocast
@@ -118,7 +117,7 @@ class Arguments(NamedTuple):
 
     def needs_backward(self) -> bool:
         """Whether a backward pass may follow."""
-        return needs_backward((self.inputs, self.queries, *self.state, *self.weights))
+        return operators.needs_backward((self.inputs, self.queries, *self.state, *self.weights))
 
 
 class Implementation(operators.Implementation):

@@ -27,6 +27,9 @@ LIBRARIES: dict[str, torch.library.Library] = {}
 which takes seconds.
 """
 
+_TAGS = [getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "cudagraph_unsafe")]
+"""Lengths and seeds are read on the CPU, so the compiler must not record a call in a CUDA graph."""
+
 _DECLARED = {Tensor: "Tensor", Tensor | None: "Tensor?", int: "SymInt", float: "float", bool: "bool"}
 
 
@@ -176,7 +179,7 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
         (backend, forward_schema, forward, fake_forward),
         (f"{backend}_backward", backward_schema, backward, fake_backward),
     ):
-        library.define(operator + schema, tags=torch.Tag.pt2_compliant_tag)
+        library.define(operator + schema, tags=_TAGS)
         library.impl(operator, run, key)
         torch.library.register_fake(f"{model}::{operator}", fake, lib=library)
     operators = getattr(torch.ops, model)

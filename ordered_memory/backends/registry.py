@@ -87,7 +87,7 @@ def _eager(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
 
 
 def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run:
-    """Select a backend by name, or with "auto" the first that can run.
+    """Select a backend by name, or with "auto" the first that can run and is meant for the device.
 
     Args:
         name: "auto" or a key of `backends`.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import importlib.util
+import logging
 import os
 import shutil
 import sysconfig
@@ -18,7 +18,9 @@ from torch import Tensor
 from ordered_memory.modes import assume_constant_result
 
 MINIMUM_VERSION = (3, 6)
-"""The oldest Triton that compiles the kernels: it passes named tuples to them."""
+"""The oldest Triton with which the kernels ran on a GPU. 3.4 cannot compile those of Ordered Memory."""
+
+logger = logging.getLogger(__name__)
 
 
 @assume_constant_result
@@ -34,8 +36,12 @@ def why_no_triton(device: torch.device) -> str | None:
         return "Triton is not installed"
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1":
         return None
-    if device.type != "cuda" or torch.version.hip is not None:
+    if device.type != "cuda":
         return f"it needs an NVIDIA GPU, the inputs are on {device}"
+    if torch.version.hip is not None:
+        return "it needs an NVIDIA GPU, and this PyTorch is for AMD's"
+    if not torch.cuda.is_available():
+        return "it needs an NVIDIA GPU, and PyTorch finds none"
     if torch.cuda.get_device_capability(device) < (8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
     return _why_not_compiled()
@@ -55,11 +61,20 @@ def check_triton(device: torch.device) -> None:
 
 @functools.cache
 def _why_not_compiled() -> str | None:
-    """Why Triton cannot compile kernels here, in words for `why_no_triton`."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # other builds have other names
-        version = importlib.metadata.version("triton")
-        if tuple(map(int, version.split(".")[:2])) < MINIMUM_VERSION:
-            return f"it needs Triton {'.'.join(map(str, MINIMUM_VERSION))} or newer, got {version}"
+    """Why Triton cannot compile kernels here, for `why_no_triton`; logged as a warning, once."""
+    if (reason := _missing()) is not None:
+        logger.warning("the fastest backend on a GPU, 'triton', cannot run: %s", reason)
+    return reason
+
+
+def _missing() -> str | None:
+    """What Triton lacks to compile kernels, in words; None if nothing."""
+    try:
+        version: str = importlib.import_module("triton").__version__  # the distribution may have another name
+    except (ImportError, AttributeError) as error:
+        return f"Triton cannot be imported: {error}"
+    if tuple(map(int, version.split(".")[:2])) < MINIMUM_VERSION:
+        return f"it needs Triton {'.'.join(map(str, MINIMUM_VERSION))} or newer, got {version}"
     # With these Triton builds the function that launches a kernel.
     compilers = (os.environ["CC"],) if "CC" in os.environ else ("gcc", "clang")
     if not any(map(shutil.which, compilers)):

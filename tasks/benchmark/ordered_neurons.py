@@ -89,8 +89,9 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     skipped: dict[str, str] = {}
     on_cpu = torch.device(config.device).type == "cpu"
     bfloat16 = not on_cpu or multiplies_bfloat16()
-    fastest = "native" if on_cpu else "triton"
-    for name in config.backends or BACKENDS:
+    for name in BACKENDS:
+        if config.backends and name not in config.backends:
+            continue
         backend_layer = copy.deepcopy(layer)
         backend_layer.backend = name
         try:
@@ -100,7 +101,7 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             skipped[name] = str(error)
             continue
         contenders[name] = _contender(backend_layer, batches)
-        if bfloat16 and name == fastest:
+        if bfloat16 and name == "native":  # `triton` ignores autocast
             contenders[f"{name}, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
     ours = next(iter(contenders), None)
     lstm = nn.LSTM(size.F, size.H, device=config.device)

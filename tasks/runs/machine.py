@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import subprocess
 import warnings
@@ -60,7 +61,7 @@ def synchronize(device: str | torch.device) -> None:
 
 @contextlib.contextmanager
 def deterministic_operations(device: str | torch.device) -> Iterator[None]:
-    """A context in which PyTorch's operations on a GPU give the same in every run, if they can.
+    """A context in which PyTorch's operations on a GPU give the same results in every run, if they can.
 
     Otherwise the gradient of an `nn.Embedding` with few words, for instance, is summed in any order there.
 
@@ -70,6 +71,7 @@ def deterministic_operations(device: str | torch.device) -> Iterator[None]:
     if torch.device(device).type != "cuda" or torch.are_deterministic_algorithms_enabled():
         yield
         return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS warns at every product
     options: Any = torch.utils.deterministic
     fill, options.fill_uninitialized_memory = options.fill_uninitialized_memory, False
     torch.use_deterministic_algorithms(True, warn_only=True)

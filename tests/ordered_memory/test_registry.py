@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -229,37 +230,88 @@ def test_auto_leaves_out_what_is_slow_on_the_device():
     assert registry.select("elsewhere", backends, x) == 1
 
 
-def test_interpreted_kernels_run_only_by_name(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    one = nn.Module.double(layer(OrderedMemory, cell="tree-rnn"))
-    assert "sequence: runs, selected" in explain(one, torch.zeros(5, 2, 3, dtype=torch.float64))
+@BOTH
+def test_interpreted_kernels_run_only_by_name(make, monkeypatch, no_compiler):
     pytest.importorskip("triton")
-    lines = explain(layer(OrderedMemory, backend="sequence"), torch.zeros(5, 2, 3)).splitlines()
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    lines = explain(layer(make), torch.zeros(5, 2, 3)).splitlines()
     assert "triton: runs" in lines
+    assert "sequence: runs, selected by backend='auto'" in lines
 
 
 GPU = torch.device("cuda")
 
 
+@pytest.fixture
+def on_a_gpu(monkeypatch, tmp_path):
+    """What the kernels need, all of it there."""
+    (tmp_path / "Python.h").touch()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(__version__="3.10.0"))
+    monkeypatch.setattr(triton_support.shutil, "which", lambda name: "/bin/cc")
+    monkeypatch.setattr(triton_support.sysconfig, "get_path", lambda *names: tmp_path)
+    triton_support._why_not_compiled.cache_clear()
+    yield
+    triton_support._why_not_compiled.cache_clear()
+
+
+def test_the_kernels_run_on_a_gpu_where_nothing_is_missing(on_a_gpu, caplog):
+    assert triton_support.why_no_triton(GPU) is None
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
-    ("facts", "reason"),
+    ("owner", "name", "value", "reason"),
     [
-        ({}, None),
-        ({"version": "3.5.1"}, "it needs Triton 3.6 or newer, got 3.5.1"),
-        ({"capability": (7, 5)}, "it needs a GPU of compute capability 8.0 or above"),
-        ({"compiler": None}, "Triton needs a C compiler, and finds no gcc or clang"),
-        ({"headers": "/nowhere"}, "Triton needs the header files of Python"),
+        (torch.version, "hip", "6.4", "it needs an NVIDIA GPU, and this PyTorch is for AMD's"),
+        (torch.cuda, "is_available", lambda: False, "it needs an NVIDIA GPU, and PyTorch finds none"),
+        (
+            torch.cuda,
+            "get_device_capability",
+            lambda device: (7, 5),
+            "it needs a GPU of compute capability 8.0",
+        ),
     ],
 )
-def test_what_the_kernels_need_on_a_gpu(facts, reason, monkeypatch, tmp_path):
-    (tmp_path / "Python.h").touch()
-    facts = {"version": "3.10.0", "capability": (8, 0), "compiler": "/bin/cc", "headers": tmp_path} | facts
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(triton_support.importlib.util, "find_spec", lambda name: name)
-    monkeypatch.setattr(triton_support.importlib.metadata, "version", lambda name: facts["version"])
-    monkeypatch.setattr(triton_support.shutil, "which", lambda name: facts["compiler"])
-    monkeypatch.setattr(triton_support.sysconfig, "get_path", lambda *names: facts["headers"])
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: facts["capability"])
-    triton_support._why_not_compiled.cache_clear()
+def test_gpus_without_the_kernels(owner, name, value, reason, on_a_gpu, monkeypatch, caplog):
+    monkeypatch.setattr(owner, name, value)
+    assert triton_support.why_no_triton(GPU).startswith(reason)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (SimpleNamespace(__version__="3.5.1"), "it needs Triton 3.6 or newer, got 3.5.1"),
+        (SimpleNamespace(), "Triton cannot be imported: "),
+        (None, "Triton cannot be imported: "),
+    ],
+)
+def test_a_triton_that_cannot_be_used(module, reason, on_a_gpu, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "triton", module)
+    assert triton_support.why_no_triton(GPU).startswith(reason)
+    assert triton_support.why_no_triton(GPU).startswith(reason)
+    [record] = caplog.records
+    assert record.getMessage().startswith(f"the fastest backend on a GPU, 'triton', cannot run: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "reason"),
+    [
+        ("shutil", "which", lambda name: None, "Triton needs a C compiler, and finds no gcc or clang"),
+        ("sysconfig", "get_path", lambda *names: "/nowhere", "Triton needs the header files of Python"),
+    ],
+)
+def test_what_triton_needs_to_compile(owner, name, value, reason, on_a_gpu, monkeypatch):
+    monkeypatch.setattr(getattr(triton_support, owner), name, value)
     assert triton_support.why_no_triton(GPU) == reason
-    triton_support._why_not_compiled.cache_clear()
+
+
+def test_the_compiler_that_a_variable_names(on_a_gpu, monkeypatch):
+    monkeypatch.setenv("CC", "mycc")
+    monkeypatch.setattr(triton_support.shutil, "which", lambda name: name if name == "gcc" else None)
+    assert triton_support.why_no_triton(GPU) == "Triton needs a C compiler, and finds no mycc"

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -378,23 +379,60 @@ def test_a_compiled_layer_is_one_graph(dropout):
 
 @RUNS
 @BOTH_SCORES
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("size", [16, 12])
-def test_the_operator_does_what_it_declares(score, dropout, size):
+@pytest.mark.parametrize(("size", "dropout"), [(16, 0.0), (12, 0.4)])
+def test_the_operators_do_what_they_declare(score, size, dropout, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "new_empty", torch.Tensor.new_zeros)  # two calls leave the same there
     case = Case(score, size, slots=2, batch=2, steps=2, dropout=dropout)
     masks = case.direction.dropout_sampler(case.inputs[0], 2)
     arguments = contract.prepare(case.inputs, case.state, case.modules, None, masks)
-    given = [
-        one.detach().requires_grad_() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
-        for one in operators.flatten(arguments)
+    given = [one.detach() if isinstance(one, torch.Tensor) else one for one in operators.flatten(arguments)]
+    differentiable = [
+        one.clone().requires_grad_() if isinstance(one, torch.Tensor) and one.is_floating_point() else one
+        for one in given
     ]
-    # Buffers of which only a part is written differ between two calls, unless they start as zeros.
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    try:
-        torch.library.opcheck(torch.ops.ordered_memory.triton.default, (*given, True), test_utils=tests)
-    finally:
-        torch.utils.deterministic.fill_uninitialized_memory = True
+    forward, backward = torch.ops.ordered_memory.triton, torch.ops.ordered_memory.triton_backward
+    torch.library.opcheck(forward.default, (*differentiable, True))
+    with torch.no_grad():
+        *results, saved = forward(*given, True)
+    inputs = dict(zip(operators._fields(contract.Arguments), given, strict=True))
+    wanted = [inputs[name] is not None for name in contract.Implementation.differentiable]
+    upstream = [torch.randn_like(result) for result in results]
+    torch.library.opcheck(backward.default, (*upstream, results[-1], saved, *given, wanted))
+
+
+@pytest.mark.parametrize(
+    ("batch", "width", "bfloat16", "rows"),
+    [
+        (1, 128, False, 1),
+        (132, 128, False, 1),
+        (133, 128, False, 2),
+        (300, 128, False, 4),
+        (5000, 128, False, 8),
+        (5000, 128, True, 16),
+        (128, 128, True, 1),
+        (5000, 512, True, 4),
+    ],
+)
+def test_tiles_are_small_while_there_are_multiprocessors(batch, width, bfloat16, rows, monkeypatch):
+    monkeypatch.setattr(call, "multiprocessors", lambda device: 132)
+    x = SimpleNamespace(shape=(1, batch, width), device=None)
+    assert call._tile_rows(SimpleNamespace(inputs=x, bfloat16=bfloat16), width) == rows
+
+
+@RUNS
+def test_the_operator_refuses_what_the_kernels_cannot_read():
+    case = Case(slots=2, batch=2, steps=2)
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, None)
+    operator = torch.ops.ordered_memory.triton
+    double = arguments._replace(inputs=arguments.inputs.double())
+    plain = arguments._replace(weights=arguments.weights._replace(w_out=None, b_out=None))
+    for wrong in (double, plain):
+        with pytest.raises(ValueError, match="takes float32 inputs and the weights of the gated cell"):
+            operator(*operators.flatten(wrong), False)
+    with torch.no_grad():
+        expected = operator(*operators.flatten(arguments), False)[0]
+        longer = arguments._replace(lengths=torch.tensor([7, 2]))  # than the sequences are
+        assert torch.equal(operator(*operators.flatten(longer), False)[0], expected)
 
 
 def relative_error(actual, expected):

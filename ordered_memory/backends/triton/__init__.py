@@ -34,9 +34,10 @@ def run_recurrence(
 ) -> RecurrenceOutput:
     """The recurrence with the loop over time inside one kernel; see `ordered_memory.memory.run_recurrence`.
 
-    Matrix products have bfloat16 operands under bfloat16 autocast, else float32 operands, also where PyTorch
-    uses TensorFloat-32. Sums and all other operations are float32. Dropout masks differ from those of the
-    definition with the same seed.
+    Products in the loop have bfloat16 operands under bfloat16 autocast, else float32 operands, also where
+    PyTorch uses TensorFloat-32; sums in it are float32. The queries and the gradients of the matrices are
+    products of PyTorch, which may use TensorFloat-32, and under autocast these gradients are rounded to
+    bfloat16. Dropout masks differ from those of the definition with the same seed.
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
     *results, _ = OPERATOR(*flatten(arguments), arguments.needs_backward())

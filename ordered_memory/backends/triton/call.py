@@ -26,7 +26,7 @@ SMALLEST, LARGEST = 16, 512
 
 
 class TritonImplementation(contract.Implementation):
-    """The loop over time as Triton kernels. The saved tensors are the fields of `Tape` but the attention."""
+    """The loop over time as Triton kernels. Saved are all fields of `Tape` except the attention."""
 
     inputs_type = Arguments
     results_for_backward = ("attention",)
@@ -43,6 +43,8 @@ class TritonImplementation(contract.Implementation):
 
     def check(self, inputs: Arguments) -> None:
         contract.check_shapes(inputs)
+        if inputs.inputs.dtype != torch.float32 or inputs.weights.w_out is None:
+            raise ValueError("backend 'triton' takes float32 inputs and the weights of the gated cell")
         check_triton(inputs.inputs.device)
 
     def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
@@ -162,10 +164,10 @@ def _operand(inputs: Arguments) -> torch.dtype:
 def _tile_rows(inputs: Arguments, width: int) -> int:
     """The number of sequences of a tile.
 
-    Every tile reads all weights, but a slot that no sequence of the tile writes is left out. So tiles are as
-    small as they can be while there is a multiprocessor for each. Up to 2,048 entries of a tile, 8 for each
-    thread, fit in registers. Tensor cores, which multiply bfloat16, process 16 rows at a time; the time of
-    float32 products grows with every row.
+    A tile reads all weights, whatever its size, and computes a slot if one of its sequences writes it. So
+    small tiles do less work, as long as each has a multiprocessor of its own. With more sequences tiles grow:
+    up to the 16 rows that tensor cores process at a time (bfloat16), to 8 in float32, where every row takes
+    its time, and to 2,048 entries, 8 for each thread, which fit in registers.
     """
     batch_size, device = inputs.inputs.shape[1], inputs.inputs.device
     rows = -(-batch_size // multiprocessors(device))
@@ -177,7 +179,7 @@ def _device_lengths(inputs: Arguments) -> Tensor:
     steps, batch_size, _ = inputs.inputs.shape
     if inputs.lengths is None:
         return torch.full((batch_size,), steps, dtype=torch.int32, device=inputs.inputs.device)
-    return copy_to(inputs.lengths.to(torch.int32), inputs.inputs.device)
+    return copy_to(inputs.lengths.clamp(0, steps).to(torch.int32), inputs.inputs.device)
 
 
 def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
@@ -263,14 +265,16 @@ def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> We
     width = _width(size)
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
-    def matrix_and_bias(outputs: Tensor, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        outputs, inputs = outputs.flatten(0, -2), inputs.flatten(0, -2).to(outputs.dtype)
-        return (outputs.t() @ inputs).float(), outputs.sum(0, dtype=torch.float32)
+    def matrix_and_bias(d_outputs: Tensor, operands: Tensor) -> tuple[Tensor, Tensor]:
+        d_outputs, operands = d_outputs.flatten(0, -2), operands.flatten(0, -2).to(d_outputs.dtype)
+        return (d_outputs.t() @ operands).float(), d_outputs.sum(0, dtype=torch.float32)
 
     key, key_bias = matrix_and_bias(gradients.keys, key_inputs)
     w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
     w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
-    norm, norm_bias, score_out, *key_gradients = _unpad(gradients.vectors.sum(0), size).unbind()
+    # Results of an operator must not share memory.
+    vectors = [vector.clone() for vector in _unpad(gradients.vectors.sum(0), size).unbind()]
+    norm, norm_bias, score_out, *key_gradients = vectors
     key_norm, key_norm_bias = key_gradients if inputs.weights.key_norm is not None else (None, None)
     return Weights(
         key=_unpad(key[:size], size),
