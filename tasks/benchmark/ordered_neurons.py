@@ -87,8 +87,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
         raise argument_error(error, config) from None
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
-    on_cpu = torch.device(config.device).type == "cpu"
-    bfloat16 = not on_cpu or multiplies_bfloat16()
+    # The other backends ignore autocast.
+    bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
     for name in BACKENDS:
         if config.backends and name not in config.backends:
             continue
@@ -101,8 +101,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             skipped[name] = str(error)
             continue
         contenders[name] = _contender(backend_layer, batches)
-        if bfloat16 and name == "native":  # `triton` ignores autocast
-            contenders[f"{name}, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
+        if bfloat16 and name == "native":
+            contenders["native, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
     ours = next(iter(contenders), None)
     lstm = nn.LSTM(size.F, size.H, device=config.device)
     contenders[LSTM] = _contender(lstm, batches)
