@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ordered_memory.backends import contract, module_checks
 from ordered_memory.backends.operators import define, flatten
-from ordered_memory.backends.triton.call import LARGEST, TritonImplementation
+from ordered_memory.backends.triton.call import TritonImplementation
+from ordered_memory.backends.triton.padding import LARGEST
 from ordered_memory.backends.triton_support import why_no_triton
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.recurrence import Masks, Modules, RecurrenceOutput

@@ -1,4 +1,4 @@
-"""Launches the kernels: allocates their buffers, pads to W, and computes the gradients of the weights.
+"""Launches the kernels: allocates their buffers, and computes the gradients of the weights.
 
 Axes as in `kernels`.
 """
@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract
 from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, Weights
 from ordered_memory.backends.operators import Shapes
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
+from ordered_memory.backends.triton.padding import pad, pad_weights, padded_size, unpad, unpad_weights
 from ordered_memory.backends.triton_support import check_triton, multiprocessors, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-
-SMALLEST, LARGEST = 16, 512
-"""Smallest and largest slot size of the kernels, after rounding up to a power of two."""
 
 
 class TritonImplementation(contract.Implementation):
@@ -52,7 +49,7 @@ class TritonImplementation(contract.Implementation):
 
         size = inputs.inputs.shape[-1]
         tape, lengths = _new_tape(inputs, save), _device_lengths(inputs)
-        output = tape.memory.new_zeros(*inputs.inputs.shape[:2], _width(size))
+        output = tape.memory.new_zeros(*inputs.inputs.shape[:2], padded_size(size))
         _launch(forward_kernel, inputs, tape, save, lengths, output)
         # With `save` the tape has the states of all steps, and the final state of sequence b is at index
         # lengths[b]. Otherwise it has the last state only.
@@ -61,9 +58,9 @@ class TritonImplementation(contract.Implementation):
         memory, candidate, occupancy = (
             history[last, rows] for history in (tape.memory, tape.candidate, tape.occupancy)
         )
-        state = OrderedMemoryState(_unpad(memory, size), _unpad(candidate, size), occupancy)
+        state = OrderedMemoryState(unpad(memory, size), unpad(candidate, size), occupancy)
         saved = [tensor for tensor in tape._replace(attention=None) if tensor is not None]
-        return RecurrenceOutput(_unpad(output, size), state, tape.attention), saved if save else []
+        return RecurrenceOutput(unpad(output, size), state, tape.attention), saved if save else []
 
     def backward(
         self,
@@ -80,7 +77,7 @@ class TritonImplementation(contract.Implementation):
         _launch(backward_kernel, inputs, tape, True, _device_lengths(inputs), gradients)
         computed = (
             *(
-                _unpad(gradient, inputs.inputs.shape[-1])
+                unpad(gradient, inputs.inputs.shape[-1])
                 for gradient in (gradients.inputs, gradients.queries, gradients.memory, gradients.candidate)
             ),
             gradients.occupancy,
@@ -109,9 +106,9 @@ def _launch(
     import triton.language as tl
 
     steps, batch_size, size = inputs.inputs.shape
-    num_slots, width, operand = inputs.state.memory.shape[1], _width(size), _operand(inputs)
+    num_slots, width, operand = inputs.state.memory.shape[1], padded_size(size), _operand(inputs)
     is_backward = isinstance(written, Gradients)
-    weights = _padded_weights(inputs.weights, size, width)
+    weights = pad_weights(inputs.weights, size)
     matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
     matrices = {name: matrix if is_backward else matrix.t() for name, matrix in matrices.items()}
     weights = weights._replace(**{name: matrix.to(operand).contiguous() for name, matrix in matrices.items()})
@@ -136,8 +133,8 @@ def _launch(
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
     with on_device(inputs.inputs):
         kernel[(-(-batch_size // rows),)](
-            _pad(inputs.inputs, width).contiguous(),
-            _pad(inputs.queries, width).contiguous(),
+            pad(inputs.inputs, width).contiguous(),
+            pad(inputs.queries, width).contiguous(),
             lengths,
             written,
             weights,
@@ -149,11 +146,6 @@ def _launch(
             enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
             num_stages=1,  # no pipelining of the other loops: they load what they have stored
         )
-
-
-def _width(size: int) -> int:
-    """W for D."""
-    return max(SMALLEST, 1 << (size - 1).bit_length())
 
 
 def _operand(inputs: Arguments) -> torch.dtype:
@@ -185,7 +177,7 @@ def _device_lengths(inputs: Arguments) -> Tensor:
 def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
     """Shapes and dtypes of the buffers of all steps, or of one step without `save`; None as in `Tape`."""
     (steps, *_, size), slots = inputs.inputs.shape, inputs.state.memory.shape[:2]
-    width, operand, float32 = _width(size), _operand(inputs), torch.float32
+    width, operand, float32 = padded_size(size), _operand(inputs), torch.float32
     states, pairs = (steps + 1 if save else 1, *slots), (steps if save else 1, *slots)
     dropout = inputs.dropout
     drops_keys = dropout.key_mask is not None or _keep_probability(dropout.score_drop_below) is not None
@@ -204,7 +196,7 @@ def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
 
 def _new_tape(inputs: Arguments, save: bool) -> Tape:
     """Allocate the buffers. They start as zeros if the weight gradients also read their padding."""
-    x, width = inputs.inputs, _width(inputs.inputs.shape[-1])
+    x, width = inputs.inputs, padded_size(inputs.inputs.shape[-1])
 
     def allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         make = x.new_empty if name in ("keys", "gates") else x.new_zeros
@@ -212,8 +204,8 @@ def _new_tape(inputs: Arguments, save: bool) -> Tape:
 
     shapes = _tape_shapes(inputs, save)._asdict()
     tape = Tape(**{name: None if of is None else allocate(name, *of) for name, of in shapes.items()})
-    tape.memory[0] = _pad(inputs.state.memory, width)
-    tape.candidate[0] = _pad(inputs.state.candidate, width)
+    tape.memory[0] = pad(inputs.state.memory, width)
+    tape.candidate[0] = pad(inputs.state.candidate, width)
     tape.occupancy[0] = inputs.state.occupancy
     return tape
 
@@ -234,7 +226,7 @@ def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Grad
     """Allocate the buffers of the backward pass, some of them filled with the upstream gradients."""
     x, (batch_size, num_slots) = inputs.inputs, inputs.state.memory.shape[:2]
     (steps, *_, size), operand = x.shape, _operand(inputs)
-    width, pairs = _width(size), (steps, batch_size, num_slots)
+    width, pairs = padded_size(size), (steps, batch_size, num_slots)
 
     def filled(gradient: Tensor | None, *shape: int) -> Tensor:
         """The gradient of a result, padded, as a new tensor: that of the state is overwritten."""
@@ -261,8 +253,6 @@ def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Grad
 
 def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> Weights:
     """The gradients of the weights, for each matrix one product over all pairs."""
-    size = inputs.inputs.shape[-1]
-    width = _width(size)
     key_inputs = tape.candidate[:-1] if tape.key_inputs is None else tape.key_inputs
 
     def matrix_and_bias(d_outputs: Tensor, operands: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,54 +263,23 @@ def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> We
     w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
     w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
     # Results of an operator must not share memory.
-    vectors = [vector.clone() for vector in _unpad(gradients.vectors.sum(0), size).unbind()]
+    vectors = [vector.clone() for vector in gradients.vectors.sum(0).unbind()]
     norm, norm_bias, score_out, *key_gradients = vectors
     key_norm, key_norm_bias = key_gradients if inputs.weights.key_norm is not None else (None, None)
-    return Weights(
-        key=_unpad(key[:size], size),
-        key_bias=_unpad(key_bias, size),
+    padded = Weights(
+        key=key,
+        key_bias=key_bias,
         score_out=score_out,
-        w_in=_unpad(w_in[: 4 * size].view(4 * size, 2, width), size).view(4 * size, 2 * size),
-        b_in=_unpad(b_in, 4 * size),
-        w_out=_unpad(w_out.view(4, width, -1)[:, :size], 4 * size).view(4 * size, 4 * size),
-        b_out=_unpad(b_out.view(4, width), size).view(4 * size),
+        w_in=w_in,
+        b_in=b_in,
+        w_out=w_out,
+        b_out=b_out,
         norm=norm,
         norm_bias=norm_bias,
         key_norm=key_norm,
         key_norm_bias=key_norm_bias,
     )
-
-
-def _padded_weights(weights: Weights, size: int, width: int) -> Weights:
-    """The weights, padded with zeros from D to W."""
-    assert weights.w_out is not None
-    assert weights.b_out is not None
-    padding = width - size
-    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, padding, 0, 0, 0, 4 * padding))
-    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * padding, 0, padding))
-    return Weights(
-        key=F.pad(weights.key, (0, padding, 0, padding)),
-        key_bias=_pad(weights.key_bias, width),
-        score_out=_pad(weights.score_out, width),
-        w_in=w_in.view(4 * width, 2 * width),
-        b_in=_pad(weights.b_in, 4 * width),
-        w_out=w_out.view(4 * width, 4 * width),
-        b_out=_pad(weights.b_out.view(4, size), width).view(-1),
-        norm=_pad(weights.norm, width),
-        norm_bias=_pad(weights.norm_bias, width),
-        key_norm=None if weights.key_norm is None else _pad(weights.key_norm, width),
-        key_norm_bias=None if weights.key_norm_bias is None else _pad(weights.key_norm_bias, width),
-    )
-
-
-def _pad(tensor: Tensor, width: int) -> Tensor:
-    """Pad the last axis with zeros to `width`."""
-    return F.pad(tensor, (0, width - tensor.shape[-1]))
-
-
-def _unpad(tensor: Tensor, size: int) -> Tensor:
-    """The first `size` entries of the last axis, contiguous."""
-    return tensor[..., :size].contiguous()
+    return unpad_weights(padded, inputs.inputs.shape[-1])
 
 
 def _masks(
@@ -340,7 +299,7 @@ def _masks(
         memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
         masks = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
         return [
-            None if mask is None else _pad(mask, mask_width)
+            None if mask is None else pad(mask, mask_width)
             for mask, mask_width in zip(masks, widths, strict=True)
         ]
     generator = torch.Generator(device).manual_seed(int(dropout.seed))

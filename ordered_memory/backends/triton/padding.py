@@ -1,0 +1,100 @@
+"""Padding with zeros from D to W, the power of two that the kernels take, and its inverse.
+
+Axes as in `kernels`. Zeros stay zeros in the whole recurrence, so the padding changes no result.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ordered_memory.backends.contract import Weights
+
+SMALLEST, LARGEST = 16, 512
+"""Smallest and largest W."""
+
+
+def padded_size(size: int) -> int:
+    """W for D.
+
+    Args:
+        size: D.
+    """
+    return max(SMALLEST, 1 << (size - 1).bit_length())
+
+
+def pad(tensor: Tensor, width: int) -> Tensor:
+    """Pad the last axis with zeros.
+
+    Args:
+        tensor: tensor to pad.
+        width: size of the last axis of the result.
+    """
+    return F.pad(tensor, (0, width - tensor.shape[-1]))
+
+
+def unpad(tensor: Tensor, size: int) -> Tensor:
+    """The first entries of the last axis, as a new contiguous tensor or `tensor` itself.
+
+    Args:
+        tensor: padded tensor.
+        size: number of entries.
+    """
+    return tensor[..., :size].contiguous()
+
+
+def pad_weights(weights: Weights, size: int) -> Weights:
+    """Pad the weights. The gates and the two inputs of the gated cell are padded one by one.
+
+    Args:
+        weights: the weights for D, with those of the gated cell.
+        size: D.
+    Returns:
+        The weights for W.
+    """
+    assert weights.w_out is not None
+    assert weights.b_out is not None
+    width = padded_size(size)
+    padding = width - size
+    w_in = F.pad(weights.w_in.view(4 * size, 2, size), (0, padding, 0, 0, 0, 4 * padding))
+    w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * padding, 0, padding))
+    return Weights(
+        key=F.pad(weights.key, (0, padding, 0, padding)),
+        key_bias=pad(weights.key_bias, width),
+        score_out=pad(weights.score_out, width),
+        w_in=w_in.view(4 * width, 2 * width),
+        b_in=pad(weights.b_in, 4 * width),
+        w_out=w_out.view(4 * width, 4 * width),
+        b_out=pad(weights.b_out.view(4, size), width).view(-1),
+        norm=pad(weights.norm, width),
+        norm_bias=pad(weights.norm_bias, width),
+        key_norm=None if weights.key_norm is None else pad(weights.key_norm, width),
+        key_norm_bias=None if weights.key_norm_bias is None else pad(weights.key_norm_bias, width),
+    )
+
+
+def unpad_weights(weights: Weights, size: int) -> Weights:
+    """The inverse of `pad_weights`.
+
+    Args:
+        weights: the weights for W.
+        size: D.
+    Returns:
+        The weights for D.
+    """
+    assert weights.w_out is not None
+    assert weights.b_out is not None
+    width = padded_size(size)
+    return Weights(
+        key=unpad(weights.key[:size], size),
+        key_bias=unpad(weights.key_bias, size),
+        score_out=unpad(weights.score_out, size),
+        w_in=unpad(weights.w_in[: 4 * size].view(4 * size, 2, width), size).view(4 * size, 2 * size),
+        b_in=unpad(weights.b_in, 4 * size),
+        w_out=unpad(weights.w_out.view(4, width, -1)[:, :size], 4 * size).view(4 * size, 4 * size),
+        b_out=unpad(weights.b_out.view(4, width), size).view(4 * size),
+        norm=unpad(weights.norm, size),
+        norm_bias=unpad(weights.norm_bias, size),
+        key_norm=None if weights.key_norm is None else unpad(weights.key_norm, size),
+        key_norm_bias=None if weights.key_norm_bias is None else unpad(weights.key_norm_bias, size),
+    )
