@@ -216,8 +216,7 @@ def encode(
         case nn.LSTM():
             with autocast_of_lstm(embedded.device):
                 tokens = embedded.to(encoder.all_weights[0][0].dtype)
-                packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
-                return Encoded(_last_hidden(encoder, encoder(packed)[1][0]))
+                return Encoded(_lstm_summary(encoder, tokens, lengths))
         case RRNet():
             summary, rollout = encoder(embedded, lengths)
             return Encoded(summary, rollout=rollout)
@@ -235,6 +234,17 @@ def encode(
             return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
         case _:
             return Encoded(encoder(embedded, lengths))
+
+
+def _lstm_summary(encoder: nn.LSTM, tokens: Tensor, lengths: Tensor) -> Tensor:
+    """The last hidden state of each sequence, (B, H); of both directions, (B, 2H), if there are two."""
+    if encoder.bidirectional:
+        packed = pack_padded_sequence(tokens, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return _last_hidden(encoder, encoder(packed)[1][0])
+    # On a CPU nn.LSTM is up to twice as fast if its input is not packed.
+    output, _ = encoder(tokens)
+    last = copy_to(lengths - 1, tokens.device)
+    return output[torch.arange(len(last), device=last.device), last]
 
 
 def _last_hidden(encoder: nn.LSTM | ONLSTM, hidden: Tensor) -> Tensor:
