@@ -15,19 +15,26 @@ from ordered_memory.trees import Tree, fold
 
 
 class TreeBatch(NamedTuple):
-    """The trees of a batch of B sentences.
+    """The trees of a batch of B sentences, in which words are the nodes of height 0.
 
-    Nodes are numbered: first the words of all sentences, then all nodes of height 1, of height 2, and so on.
+    The nodes of one height are sorted by the height of their parents: those with parents of the same height
+    are a group, and the roots of sentences are the last one. The children of the nodes of one height are
+    joined groups, those of lower nodes first, and so are all roots.
 
     Args:
         words: the index of each word in the flattened padded batch of B × T tokens, (W,) int64.
-        left, right: for each height from 1, the numbers of the children, (n_h,) int64 each.
-        roots: the number of the root of each sentence, (B,) int64.
+        parents: for each height from 0, the height of the parents of each group, in increasing order; for the
+            roots, one more than the largest height.
+        sizes: for each height from 0, the number of nodes of each group.
+        children: for each height from 1, where its n_h left children are among its joined children, and then
+            its right ones, (2 n_h,) int64 each.
+        roots: where the root of each sentence is among the joined roots, (B,) int64.
     """
 
     words: Tensor
-    left: list[Tensor]
-    right: list[Tensor]
+    parents: list[list[int]]
+    sizes: list[list[int]]
+    children: list[Tensor]
     roots: Tensor
 
 
@@ -130,10 +137,45 @@ def batch_trees(trees: Sequence[TreeNodes], longest: int) -> TreeBatch:
 
     left = number(np.concatenate([nodes.left for nodes in trees]), owner)[order]
     right = number(np.concatenate([nodes.right for nodes in trees]), owner)[order]
-    counts = np.bincount(heights)[1:].tolist()  # of the nodes of each height
+    roots = number(2 * sizes - 2, np.arange(len(trees)))
+    words = np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])
+    return _grouped(words, heights[order], left, right, roots)
+
+
+def _grouped(
+    words: NDArray[np.int64],
+    heights: NDArray[np.int64],
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    roots: NDArray[np.int64],
+) -> TreeBatch:
+    """Group the nodes of each height by the height of their parents.
+
+    Args:
+        words: the index of each word among the tokens, (W,).
+        heights, left, right: height and children of each inner node, in the order of their heights, (n,)
+            each. Words have the numbers 0 to W - 1, and inner nodes those from W on.
+        roots: the number of the root of each sentence, (B,).
+    """
+    last = int(heights.max(initial=0)) + 1
+    own = np.concatenate([np.zeros_like(words), heights])
+    parents = np.full(len(own), last)
+    parents[left] = parents[right] = heights
+    by_group = np.lexsort((parents, own))  # stable, as is the next one
+    joined = by_group[np.argsort(parents[by_group], kind="stable")]
+    positions = np.empty_like(joined)
+    starts = np.searchsorted(parents[joined], np.arange(last + 1))
+    positions[joined] = np.arange(len(joined)) - starts[parents[joined]]
+
+    groups, counts = np.unique(own * (last + 1) + parents, return_counts=True)
+    ends = np.searchsorted(groups, np.arange(1, last) * (last + 1))
+    inner = by_group[len(words) :] - len(words)
+    heights_end = np.searchsorted(heights, np.arange(2, last), side="left")
+    children = zip(*(np.split(positions[side][inner], heights_end) for side in (left, right)), strict=True)
     return TreeBatch(
-        torch.from_numpy(np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])),
-        list(torch.from_numpy(left).split(counts)),
-        list(torch.from_numpy(right).split(counts)),
-        torch.from_numpy(number(2 * sizes - 2, np.arange(len(trees)))),
+        torch.from_numpy(words[by_group[: len(words)]]),
+        [part.tolist() for part in np.split(groups % (last + 1), ends)],
+        [part.tolist() for part in np.split(counts, ends)],
+        [torch.from_numpy(np.concatenate(pair)) for pair in children] if len(heights) else [],
+        torch.from_numpy(positions[roots]),
     )

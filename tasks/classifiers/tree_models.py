@@ -58,10 +58,16 @@ class TreeModel(nn.Module):
             (B, D).
         """
         nodes = self.leaf(words)
-        for left, right in zip(trees.left, trees.right, strict=True):
-            parents = self.compose(nodes.index_select(0, left), nodes.index_select(0, right))
-            nodes = torch.cat([nodes, parents])
-        return self.summary(nodes.index_select(0, trees.roots))
+        # The groups that wait for their parents, by the height of these; roots come last.
+        waiting: list[list[Tensor]] = [[] for _ in range(len(trees.sizes) + 1)]
+        for height, (parents, sizes) in enumerate(zip(trees.parents, trees.sizes, strict=True)):
+            if height:
+                children = torch.cat(waiting[height]).index_select(0, trees.children[height - 1])
+                nodes = self.compose(*children.chunk(2))
+                waiting[height] = []
+            for parent, group in zip(parents, nodes.split(sizes), strict=True):
+                waiting[parent].append(group)
+        return self.summary(torch.cat(waiting[-1]).index_select(0, trees.roots))
 
 
 class TreeCell(TreeModel):

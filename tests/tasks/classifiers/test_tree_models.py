@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ordered_memory.baseline_trees import random_trees, right_branching
 from ordered_memory.trees import keep_leaves, spans
@@ -177,8 +179,32 @@ def test_a_subtree_is_cut_out_of_its_tree(trees):
 def test_no_tree_is_too_deep():
     count = 2000
     trees = batch_trees([tree_nodes(right_branching(count), range(count)), tree_nodes(0, [0])], count)
-    assert len(trees.left) == count - 1  # one level each
-    assert trees.roots.tolist() == [2 * count - 1, count]
+    assert trees.sizes == [[2] + [1] * (count - 1)] + [[1]] * (count - 1)  # one inner node of each height
+    assert trees.roots.tolist() == [1, 0]  # the second root is a word
+
+
+class _ElementsComputed(TorchDispatchMode):
+    """Counts the elements of all results of operators."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.count += sum(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
+        return result
+
+
+@pytest.mark.parametrize("name", TREE_MODELS)
+def test_the_cost_does_not_grow_with_the_height_of_the_trees(name):
+    model = build(name)
+
+    def elements_computed(count):
+        embedded = torch.zeros(1, count, SIZE, dtype=torch.float64, requires_grad=True)
+        with _ElementsComputed() as elements:
+            read(model, embedded, [right_branching(count)], [list(range(count))]).sum().backward()
+        return elements.count
+
+    assert elements_computed(200) < 2.2 * elements_computed(100)
 
 
 def test_no_trees_are_an_error(embedded):

@@ -201,27 +201,32 @@ def test_a_batch_holds_the_formulas_padded(groups):
     assert batch.trees is None
 
 
-def test_a_batch_of_trees_numbers_every_node_once(groups):
+def test_a_batch_of_trees_has_every_node_once(groups):
     pairs = [*flat(groups[0])[-30:], make_pair("a", "b")]
     batch = Dataset(pairs, trees=True).batch(np.arange(len(pairs))[::-1])
-    trees = batch.trees
+    trees, longest = batch.trees, batch.tokens.shape[1]
     clauses = [pair.left for pair in pairs[::-1]] + [pair.right for pair in pairs[::-1]]
-    words = [token for clause in clauses for token in decode(clause) if token not in "()"]
-    assert decode(batch.tokens.flatten()[trees.words].tolist()) == words
-    built = list(range(len(words)))
-    for left, right in zip(trees.left, trees.right, strict=True):
-        new = [(built[i], built[j]) for i, j in zip(left.tolist(), right.tolist(), strict=True)]
-        built += new  # children have smaller numbers, or this fails
-    start = 0
-    for clause, root in zip(clauses, trees.roots.tolist(), strict=True):
-        count = sum(token not in "()" for token in decode(clause))
-        assert built[root] == shifted(parse(decode(clause)).tree, start)
-        start += count
-    assert len(built) == 2 * len(words) - len(clauses)
+    waiting = [[] for _ in range(len(trees.sizes) + 1)]
+    nodes, count = trees.words.tolist(), 0
+    for height, (parents, sizes) in enumerate(zip(trees.parents, trees.sizes, strict=True)):
+        if height:
+            children = [waiting[height][position] for position in trees.children[height - 1].tolist()]
+            nodes = list(zip(children[: len(children) // 2], children[len(children) // 2 :], strict=True))
+        assert len(nodes) == sum(sizes)
+        assert parents == sorted(set(parents))
+        count += len(nodes)
+        for parent, size in zip(parents, sizes, strict=True):
+            waiting[parent] += nodes[:size]
+            nodes = nodes[size:]
+    for row, (clause, root) in enumerate(zip(clauses, trees.roots.tolist(), strict=True)):
+        tokens = decode(clause)
+        words = [row * longest + place for place, token in enumerate(tokens) if token not in "()"]
+        assert waiting[-1][root] == with_leaves(parse(tokens).tree, words)
+    assert count == 2 * len(trees.words) - len(clauses)
 
 
-def shifted(tree, by):
-    return tree + by if isinstance(tree, int) else tuple(shifted(part, by) for part in tree)
+def with_leaves(tree, leaves):
+    return leaves[tree] if isinstance(tree, int) else tuple(with_leaves(part, leaves) for part in tree)
 
 
 def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
