@@ -6,6 +6,7 @@ B is the batch size, T the length of the longest sequence, E the embedding size,
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,7 @@ class _SummaryTransformer(nn.Module):
             self.step_embeddings = nn.Parameter(torch.empty(layers, size).normal_(std=size**-0.5))
 
     def summarize(self, tokens: Tensor, positions: Tensor, padded: Tensor) -> Tensor:
-        """Compute the summary: the first output of the last layer.
+        """Compute the summary: the first output of the last layer, whose other outputs are not computed.
 
         Args:
             tokens: embeddings, (B, S, D).
@@ -58,7 +59,11 @@ class _SummaryTransformer(nn.Module):
                 tokens = tokens + position_encoding
             if self.shared:
                 tokens = tokens + self.step_embeddings[step]
-            tokens = self.layers[0 if self.shared else step](tokens, src_key_padding_mask=mask)
+            layer = self.layers[0 if self.shared else step]
+            if step < self.steps - 1:
+                tokens = layer(tokens, src_key_padding_mask=mask)
+            else:
+                tokens = _first_output(layer, tokens, mask)
         result: Tensor = self.norm(tokens[:, 0])
         return result
 
@@ -129,6 +134,22 @@ class PairTransformer(_SummaryTransformer):
         left, right = embedded.chunk(2)
         tokens = torch.cat([left + self.formulas[0], right + self.formulas[1]], dim=1)
         return self.summarize(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
+
+
+def _first_output(layer: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    """The output of a pre-LN `nn.TransformerEncoderLayer` for the first token alone, (B, 1, D).
+
+    Args:
+        layer: the layer.
+        tokens: its input, (B, S, D).
+        mask: which tokens are padding, (B, S) bool.
+    """
+    keys = layer.norm1(tokens)
+    attended, _ = layer.self_attn(keys[:, :1], keys, keys, key_padding_mask=mask, need_weights=False)
+    first: Tensor = tokens[:, :1] + layer.dropout1(attended)
+    hidden = layer.dropout(layer.activation(layer.linear1(layer.norm2(first))))
+    result: Tensor = first + layer.dropout2(layer.linear2(hidden))
+    return result
 
 
 def sinusoids(positions: Tensor, size: int) -> Tensor:

@@ -41,6 +41,23 @@ def test_a_summary_is_that_of_one_sequence_without_masks(shared):
         assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_last_layer_computes_the_summary_alone(shared):
+    model = Transformer(5, 8, 3, 2, 0.0, shared=shared)
+    shapes = []
+    for layer in model.layers:
+        layer.linear2.register_forward_hook(lambda module, args, result: shapes.append(tuple(result.shape)))
+    model(torch.randn(4, 6, 5), torch.tensor([6, 1, 4, 2]))
+    assert shapes == [(4, 7, 8), (4, 7, 8), (4, 1, 8)]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_dropout_is_before_each_sum(layers):
+    model = Transformer(5, 8, layers, 2, 1.0, shared=False)
+    summaries = model(torch.randn(2, 6, 5), torch.tensor([6, 3]))
+    assert_close(summaries, model.norm(model.summary).expand(2, -1))
+
+
 def test_the_order_of_tokens_counts():
     model = Transformer(5, 8, 1, 2, 0.0, shared=False)
     x, lengths = torch.randn(1, 4, 5), torch.tensor([4])
