@@ -89,29 +89,30 @@ class RRNet(nn.Module):
             Summaries, (B, D), and the actions taken.
         """
         lengths = copy_to(lengths, embedded.device)
-        slots = torch.arange(self.num_slots, device=embedded.device)
+        rows = torch.arange(len(embedded), device=embedded.device)
         hidden = cell = embedded.new_zeros(len(embedded), self.size)
-        stack = embedded.new_zeros(len(embedded), len(slots), self.size)
+        # Below the stack there is a zero, above it a place for what is not pushed. Writing in place is safe
+        # here: the gradient of reading does not depend on what is read.
+        stack = embedded.new_zeros(len(embedded), self.num_slots + 2, self.size)
         depths = torch.zeros_like(lengths)
         dropout_mask = self.dropout(torch.ones_like(hidden))
         states, log_probabilities, values, entropies = [], [], [], []
         for token, gates in zip(embedded.unbind(1), self.input_gates(embedded).unbind(1), strict=True):
-            on_top = slots == depths.unsqueeze(1) - 1
-            top = stack.masked_fill(~on_top.unsqueeze(-1), 0.0).sum(1)
+            top = stack[rows, depths]
             features = torch.cat([hidden, top, token], dim=-1)
-            log_policy = self.log_policy(features, depths, len(slots))
+            log_policy = self.log_policy(features, depths, self.num_slots)
             actions = self.choose(log_policy)
             log_probabilities.append(log_policy.gather(1, actions.unsqueeze(1)).squeeze(1))
             values.append(self.value(features).squeeze(1))
             entropies.append(-(log_policy.exp() * log_policy).sum(1))
             new_hidden, cell = self._recur(gates + self.hidden_gates(hidden * dropout_mask), cell)
             split, merge = actions == SPLIT, actions == MERGE
-            pushed = split.unsqueeze(1) & (slots == depths.unsqueeze(1))
-            stack = torch.where(pushed.unsqueeze(-1), new_hidden.unsqueeze(1), stack)
-            depths = depths + split.long() - merge.long()
+            # Only actions chosen from NaN are impossible ones.
+            depths = (depths + split.long() - merge.long()).clamp(0, self.num_slots)
+            stack[rows, torch.where(split, depths, self.num_slots + 1)] = new_hidden.to(stack.dtype)
             hidden = torch.where(merge.unsqueeze(1), (new_hidden + top) / 2, new_hidden)
             states.append(hidden)
-        summaries = torch.stack(states, 1)[torch.arange(len(lengths), device=lengths.device), lengths - 1]
+        summaries = torch.stack(states, 1)[rows, lengths - 1]
         return summaries, Rollout(
             torch.stack(log_probabilities, 1), torch.stack(values, 1), torch.stack(entropies, 1), lengths
         )

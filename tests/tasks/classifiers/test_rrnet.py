@@ -153,6 +153,13 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch):
         assert_close(one, -other / 3)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_the_result_for_nan_is_nan(training):
+    """And no error, whatever depth of the stack the actions would lead to."""
+    summaries, _ = small().train(training)(torch.full((2, 6, E), math.nan).double(), torch.tensor([6, 4]))
+    assert summaries.isnan().all()
+
+
 def test_every_sentence_of_an_example_has_its_reward():
     columns = torch.randn(3, 4, 5)
     rollout = Rollout(*columns, lengths=torch.tensor([5, 2, 1, 4]))
