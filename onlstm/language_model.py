@@ -288,6 +288,29 @@ class LanguageModel(LanguageModelBase):
             RuntimeError: T is 0, or `state` has a different batch size.
             IndexError: an id is outside the vocabulary.
         """
+        raw, dropped, new_state, all_distances = self._read(tokens, state, distances)
+        return LanguageModelOutput(self._logits(dropped), new_state, raw, dropped, all_distances)
+
+    def syntactic_distances(self, tokens: Tensor) -> Tensor:
+        """The forget distances of every layer, from which trees are recovered.
+
+        Args:
+            tokens: word ids, (T, B) int64. The distance of the first word has no meaning: if the model was
+                trained on running text, begin with the end of a sentence and leave out its distance.
+        Returns:
+            (L, T, B). A large distance means that a constituent ends before the word.
+        Raises:
+            ValueError: `tokens` does not have two axes, or the model is an LSTM, which has no distances.
+        """
+        *_, distances = self._read(tokens, None, True)  # without the logits, which take V products each
+        assert distances is not None
+        forget: Tensor = distances.forget
+        return forget
+
+    def _read(
+        self, tokens: Tensor, state: Sequence[State] | None, distances: bool
+    ) -> tuple[Tensor, Tensor, list[State], Distances | None]:
+        """All of `forward` but the logits: `raw`, `dropped`, `state` and `distances` of its result."""
         check_tensor("tokens", tokens)
         if tokens.dim() != 2:
             raise ValueError(f"tokens must be (T, B), got shape {tuple(tokens.shape)}")
@@ -316,23 +339,7 @@ class LanguageModel(LanguageModelBase):
             if distances
             else None
         )
-        return LanguageModelOutput(self._logits(x), new_state, raw, x, stacked)
-
-    def syntactic_distances(self, tokens: Tensor) -> Tensor:
-        """The forget distances of every layer, from which trees are recovered.
-
-        Args:
-            tokens: word ids, (T, B) int64. The distance of the first word has no meaning: if the model was
-                trained on running text, begin with the end of a sentence and leave out its distance.
-        Returns:
-            (L, T, B). A large distance means that a constituent ends before the word.
-        Raises:
-            ValueError: `tokens` does not have two axes, or the model is an LSTM, which has no distances.
-        """
-        distances = self(tokens, distances=True).distances
-        assert distances is not None
-        forget: Tensor = distances.forget
-        return forget
+        return raw, x, new_state, stacked
 
     def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run an nn.LSTM with DropConnect, which the module itself does not support."""

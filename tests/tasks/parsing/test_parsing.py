@@ -53,6 +53,12 @@ def test_distances_are_those_of_the_words_own_steps():
     torch.testing.assert_close(found, expected)
 
 
+def test_distances_take_no_logits(monkeypatch):
+    model = small_model()
+    monkeypatch.setattr(model, "_logits", None)
+    assert [len(distances) for distances in batched_distances(model, [[3, 4], [5]])] == [2, 2]
+
+
 @pytest.mark.parametrize("max_tokens", [1, 12, 10_000])
 def test_batch_mates_and_padding_have_no_influence(max_tokens):
     model = small_model()
