@@ -75,6 +75,66 @@ class SpanF1(NamedTuple):
     gold: int
 
 
+class TreeSpans(NamedTuple):
+    """The spans of a tree.
+
+    Args:
+        size: number of leaves.
+        spans: spans of the constituents of two leaves or more.
+    """
+
+    size: int
+    spans: frozenset[Span]
+
+
+def read_spans(trees: Sequence[Tree], name: str = "trees") -> list[TreeSpans]:
+    """Read the spans of trees once, to score them several times with `score_spans`.
+
+    Args:
+        trees: each over the leaves 0..n - 1 of its sentence.
+        name: name of the argument in error messages.
+    Returns:
+        The spans of each tree.
+    Raises:
+        TypeError, ValueError: an entry is not a tree, as for `span_f1`.
+    """
+    return [_read_tree(tree, f"{name}[{i}]") for i, tree in enumerate(trees)]
+
+
+def score_spans(predicted: Sequence[TreeSpans], gold: Sequence[TreeSpans], convention: Convention) -> SpanF1:
+    """`span_f1` of trees whose spans were read before.
+
+    Args:
+        predicted, gold: results of `read_spans`.
+        convention: what counts.
+    Returns:
+        The scores and their convention.
+    Raises:
+        ValueError: there are no sentences, or the numbers of trees or of their leaves differ.
+    Example:
+        >>> predicted, gold = read_spans([((0, 1), 2)]), read_spans([(0, (1, 2))])
+        >>> score_spans(predicted, gold, CORPUS_LEVEL).f1, score_spans(predicted, gold, SENTENCE_LEVEL).f1
+        (0.5, 0.0)
+    """
+    level, whole_sentence = convention
+    if len(predicted) != len(gold):
+        raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
+    if not gold:
+        raise ValueError("expected one sentence or more, got none")
+    counts = [
+        _count_spans(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))
+    ]
+    num_matched, num_predicted, num_gold = (sum(column) for column in zip(*counts, strict=True))
+    if level == "corpus":
+        precision, recall, f1 = _precision_recall_f1(num_matched, num_predicted, num_gold)
+    else:
+        ratios = [_precision_recall_f1(*count) for count in counts]
+        precision, recall, f1 = (sum(column) / len(ratios) for column in zip(*ratios, strict=True))
+    return SpanF1(
+        precision, recall, f1, len(gold), level, whole_sentence, num_matched, num_predicted, num_gold
+    )
+
+
 def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, whole_sentence: bool) -> SpanF1:
     """Score predicted trees against gold ones. Spans of one token never count.
 
@@ -111,7 +171,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     """
     convention = Convention(level, whole_sentence)
     _check_convention(convention)
-    return _score(_read_trees(predicted, "predicted"), _read_trees(gold, "gold"), convention)
+    return score_spans(read_spans(predicted, "predicted"), read_spans(gold, "gold"), convention)
 
 
 def compare(
@@ -143,13 +203,14 @@ def compare(
         if not isinstance(convention, Convention):
             raise TypeError(f"expected conventions to be of type Convention, got {convention!r}")
         _check_convention(convention)
-    gold_spans = _read_trees(gold, "gold")
-    predicted_spans = {"model": _read_trees(predicted, "predicted")}
+    gold_spans = read_spans(gold, "gold")
+    predicted_spans = {"model": read_spans(predicted, "predicted")}
     for name, trees in baselines([sentence.size for sentence in gold_spans], seed).items():
-        predicted_spans[name] = _read_trees(trees, name)
+        predicted_spans[name] = read_spans(trees, name)
     return {
         convention: {
-            name: _score(tree_spans, gold_spans, convention) for name, tree_spans in predicted_spans.items()
+            name: score_spans(tree_spans, gold_spans, convention)
+            for name, tree_spans in predicted_spans.items()
         }
         for convention in conventions
     }
@@ -208,29 +269,13 @@ def fraction_text(value: float, digits: int = 4, *, whole: float = 1.0) -> str:
     return f"{value:.{digits}f}"
 
 
-class _Spans(NamedTuple):
-    """The spans of a tree.
-
-    Args:
-        size: number of leaves.
-        spans: spans of the constituents of two leaves or more.
-    """
-
-    size: int
-    spans: frozenset[Span]
-
-
-def _read_trees(trees: Sequence[Tree], argument: str) -> list[_Spans]:
-    return [_read_tree(tree, f"{argument}[{i}]") for i, tree in enumerate(trees)]
-
-
-def _read_tree(tree: Tree, name: str) -> _Spans:
+def _read_tree(tree: Tree, name: str) -> TreeSpans:
     tree_spans = spans(tree, name)
     # The whole tree comes last; a tree without spans is a single leaf.
     first, last = tree_spans[-1] if tree_spans else leaves(tree) * 2
     if first != 0:
         raise ValueError(f"expected {name} to have the leaves 0, 1, …, got {first} as the first")
-    return _Spans(last + 1, frozenset(tree_spans))
+    return TreeSpans(last + 1, frozenset(tree_spans))
 
 
 def _check_convention(convention: Convention) -> None:
@@ -238,27 +283,9 @@ def _check_convention(convention: Convention) -> None:
     check_flags(whole_sentence=convention.whole_sentence)
 
 
-def _score(predicted: Sequence[_Spans], gold: Sequence[_Spans], convention: Convention) -> SpanF1:
-    level, whole_sentence = convention
-    if len(predicted) != len(gold):
-        raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")
-    if not gold:
-        raise ValueError("expected one sentence or more, got none")
-    counts = [
-        _count_spans(i, *pair, whole_sentence) for i, pair in enumerate(zip(predicted, gold, strict=True))
-    ]
-    num_matched, num_predicted, num_gold = (sum(column) for column in zip(*counts, strict=True))
-    if level == "corpus":
-        precision, recall, f1 = _precision_recall_f1(num_matched, num_predicted, num_gold)
-    else:
-        ratios = [_precision_recall_f1(*count) for count in counts]
-        precision, recall, f1 = (sum(column) / len(ratios) for column in zip(*ratios, strict=True))
-    return SpanF1(
-        precision, recall, f1, len(gold), level, whole_sentence, num_matched, num_predicted, num_gold
-    )
-
-
-def _count_spans(index: int, predicted: _Spans, gold: _Spans, whole_sentence: bool) -> tuple[int, int, int]:
+def _count_spans(
+    index: int, predicted: TreeSpans, gold: TreeSpans, whole_sentence: bool
+) -> tuple[int, int, int]:
     """The numbers of matched, predicted and gold spans of one sentence."""
     if predicted.size != gold.size:
         raise ValueError(

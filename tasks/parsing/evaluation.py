@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +11,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.brackets import to_brackets
-from ordered_memory.span_f1 import CORPUS_LEVEL, SENTENCE_LEVEL, Convention, baselines, span_f1
+from ordered_memory.span_f1 import (
+    CORPUS_LEVEL,
+    SENTENCE_LEVEL,
+    Convention,
+    TreeSpans,
+    baselines,
+    read_spans,
+    score_spans,
+)
 from ordered_memory.tree_recovery import DECODINGS, GREEDY_DECODINGS, Decoding, from_distances, to_distances
-from ordered_memory.trees import Tree, depth, spans
+from ordered_memory.trees import Span, Tree, depth
 from tasks.parsing.treebank import TreebankSentence
 
 LABELS = ("ADJP", "ADVP", "NP", "PP", "INTJ", "VP", "SBAR")
@@ -84,16 +92,27 @@ class Evaluation:
 
     def summary(self) -> dict[str, Any]:
         """All results as JSON values: the groups, and one row for each source."""
-        groups = {name: [self.sentences[i] for i in indices] for name, indices in self.groups().items()}
-        rows = [
-            {"name": source.name, "layer": source.layer, "decoding": source.decoding}
-            | {
-                name: score([trees[i] for i in indices], groups[name], self.labels)
-                for name, indices in self.groups().items()
+        groups = self.groups()
+        gold = read_spans([sentence.tree for sentence in self.sentences], "true trees")
+        rows = []
+        for source, trees in self.trees.items():
+            predicted = read_spans(trees, source.name)  # once for all groups and measures
+            depths = [depth(tree) for tree in trees]
+            scores = {
+                name: _score(
+                    [predicted[i] for i in indices],
+                    [depths[i] for i in indices],
+                    [gold[i] for i in indices],
+                    [self.sentences[i] for i in indices],
+                    self.labels,
+                )
+                for name, indices in groups.items()
             }
-            for source, trees in self.trees.items()
-        ]
-        descriptions = {name: describe(group, self.labels) for name, group in groups.items()}
+            rows.append({"name": source.name, "layer": source.layer, "decoding": source.decoding} | scores)
+        descriptions = {
+            name: describe([self.sentences[i] for i in indices], self.labels)
+            for name, indices in groups.items()
+        }
         return {"groups": descriptions, "rows": rows}
 
 
@@ -200,20 +219,14 @@ def score(
         F1, precision and recall under each of `F1_CONVENTIONS`, recall by label, the mean depth of the trees,
         and the mean over sentences of the mean depth of their words, as in the authors' evaluation.
     """
-    gold = [sentence.tree for sentence in sentences]
-    scores = {
-        name: span_f1(predicted, gold, **convention._asdict()) for name, convention in F1_CONVENTIONS.items()
-    }
-    return {
-        **{f"{measure}_{name}": getattr(scores[name], measure) for measure in MEASURES for name in scores},
-        "label_recall": label_recall(predicted, sentences, labels),
-        "depth": sum(map(depth, predicted)) / len(predicted),
-        "depth_of_words": sum(map(_word_depth, predicted, sentences)) / len(predicted),
-    }
+    gold = read_spans([sentence.tree for sentence in sentences], "true trees")
+    return _score(read_spans(predicted), [depth(tree) for tree in predicted], gold, sentences, labels)
 
 
 def label_recall(
-    predicted: Sequence[Tree], sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS
+    predicted: Sequence[Collection[Span]],
+    sentences: Sequence[TreebankSentence],
+    labels: Sequence[str] = LABELS,
 ) -> dict[str, float | None]:
     """Compute the fraction of labeled constituents whose span is predicted.
 
@@ -221,7 +234,7 @@ def label_recall(
     and span count once.
 
     Args:
-        predicted: one tree for each sentence.
+        predicted: the spans of a tree for each sentence.
         sentences: sentences with labeled spans.
         labels: the labels that are counted.
     Returns:
@@ -229,14 +242,30 @@ def label_recall(
     """
     recalled: Counter[str] = Counter()
     total: Counter[str] = Counter()
-    for tree, sentence in zip(predicted, sentences, strict=True):
-        predicted_spans = set(spans(tree))
+    for spans, sentence in zip(predicted, sentences, strict=True):
         for label, first, last in sentence.labeled_spans:
             total[label] += 1
-            recalled[label] += (first, last) in predicted_spans
+            recalled[label] += (first, last) in spans
     return {label: recalled[label] / total[label] if total[label] else None for label in labels}
 
 
-def _word_depth(tree: Tree, sentence: TreebankSentence) -> float:
+def _score(
+    predicted: Sequence[TreeSpans],
+    depths: Sequence[int],
+    gold: Sequence[TreeSpans],
+    sentences: Sequence[TreebankSentence],
+    labels: Sequence[str],
+) -> dict[str, Any]:
+    """`score` of trees whose spans and depths are known."""
+    scores = {name: score_spans(predicted, gold, convention) for name, convention in F1_CONVENTIONS.items()}
+    return {
+        **{f"{measure}_{name}": getattr(scores[name], measure) for measure in MEASURES for name in scores},
+        "label_recall": label_recall([tree.spans for tree in predicted], sentences, labels),
+        "depth": sum(depths) / len(depths),
+        "depth_of_words": sum(map(_word_depth, predicted)) / len(predicted),
+    }
+
+
+def _word_depth(tree: TreeSpans) -> float:
     """The mean number of constituents above a word."""
-    return sum(last - first + 1 for first, last in spans(tree)) / len(sentence.words)
+    return sum(last - first + 1 for first, last in tree.spans) / tree.size

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from onlstm.language_model import LanguageModel
+from ordered_memory import span_f1
 from ordered_memory.baseline_trees import right_branching
 from ordered_memory.trace import nodes_of
 from ordered_memory.tree_recovery import DECODINGS, greedy
-from ordered_memory.trees import leaves
+from ordered_memory.trees import leaves, spans
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
@@ -165,7 +166,7 @@ def test_recall_by_label_by_hand():
         gold((0, (1, 2)), [("NP", 1, 2), ("VP", 0, 2), ("NP", 0, 2)]),
     ]
     predicted = [((0, 1), ((2, 3), 4)), ((0, 1), 2)]
-    recall = label_recall(predicted, sentences)
+    recall = label_recall([spans(tree) for tree in predicted], sentences)
     assert recall == {
         "ADJP": None,
         "ADVP": None,
@@ -220,6 +221,17 @@ def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentenc
         assert rows[name]["all"]["f1_corpus"] == rows[name]["short"]["f1_sentence"] == 1.0
     assert rows["left-branching"]["all"]["f1_corpus"] < rows["balanced"]["all"]["f1_corpus"] < 1
     assert all(row["all"]["label_recall"]["NP"] == 1.0 for row in summary["rows"])
+
+
+def test_every_tree_is_read_once_for_all_groups_and_measures(monkeypatch):
+    sentences = [gold(right_branching(n)) for n in (3, 12, 1)]
+    evaluation = evaluate(
+        sentences, [torch.randn(1, len(sentence.words)) for sentence in sentences], [1], 1.0
+    )
+    read = []
+    monkeypatch.setattr(span_f1, "spans", lambda tree, name: read.append(name) or spans(tree, name))
+    evaluation.summary()
+    assert len(read) == len(set(read)) == len(sentences) * (1 + len(evaluation.trees))
 
 
 def test_without_short_sentences_there_is_one_group():
