@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.formatting.tables import count_text, number
 from tasks.language_model.config import DEMO_CHECKPOINT, LanguageModelConfig, presets_of
-from tasks.language_model.corpus import encode_text, generate_splits, load_corpus, read_sentences
+from tasks.language_model.corpus import encode_text, generate_held_out, load_corpus, read_sentences
 from tasks.language_model.model import load_model
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
@@ -93,7 +93,8 @@ def _evaluate(config: EvaluateConfig) -> None:
         corpus = load_corpus(trained, None if trained.initial_weights is None else vocabulary)
         if corpus.vocabulary.words != vocabulary.words:
             raise UserError(f"{config.checkpoint}: its vocabulary is not that of the sentences generated now")
-        sentences, text = [sentence.words for sentence in generate_splits(trained)[2]], corpus.test
+        _, test = generate_held_out(trained)
+        sentences, text = [sentence.words for sentence in test], corpus.test
     coverage, columns = vocabulary.coverage(sentences), filled_columns(len(text), config.columns)
     losses = word_losses(model, text, trained, columns)
     loss = float(losses.mean())

@@ -68,6 +68,21 @@ def generate_splits(
     return sentences[2 * held_out :], sentences[held_out : 2 * held_out], sentences[:held_out]
 
 
+def generate_held_out(
+    config: LanguageModelConfig,
+) -> tuple[list[GeneratedSentence], list[GeneratedSentence]]:
+    """Generate the validation and test sentences of `generate_splits`, without those for training.
+
+    Args:
+        config: number of sentences and seed.
+    Returns:
+        Validation and test sentences.
+    """
+    held_out = config.sentences // 10
+    sentences = generate_sentences(2 * held_out, config.seed_of_data)
+    return sentences[held_out:], sentences[:held_out]
+
+
 def read_corpus(directory: Path, vocabulary: Vocabulary | None = None, min_count: int = 1) -> Corpus:
     """Read train.txt, valid.txt and test.txt, each as it is or compressed.
 

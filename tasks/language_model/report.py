@@ -10,7 +10,7 @@ from torch import Tensor
 from ordered_memory.trace import Trace, add_true_tree
 from ordered_memory.trees import depth
 from tasks.formatting.tables import number, text_table, wrap
-from tasks.language_model.corpus import generate_splits, split_text
+from tasks.language_model.corpus import generate_held_out, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, DISTANCES, layers_of, trace_sentence
 from tasks.language_model.samples import EMPTY, sample_sentences
@@ -102,7 +102,7 @@ def _traces(trained: Trained, validation: Tensor) -> list[Trace]:
     words = split_text(validation, trained.vocabulary)
     trees = None
     if trained.config.data_dir is None:
-        trees = [sentence.tree for sentence in generate_splits(trained.config)[1]]
+        trees = [sentence.tree for sentence in generate_held_out(trained.config)[0]]
     depths = [0] * len(words) if trees is None else [depth(tree) for tree in trees]
     traces = []
     for example, index in enumerate(choose_examples([len(sentence) for sentence in words], depths)):

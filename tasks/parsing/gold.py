@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tasks.formatting.tables import count_text
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.corpus import generate_splits
+from tasks.language_model.corpus import generate_held_out
 from tasks.parsing.evaluation import LABELS, frequent_labels
 from tasks.parsing.treebank import (
     PUNCTUATION_TAGS,
@@ -144,7 +144,7 @@ def generated_gold(config: LanguageModelConfig) -> GoldSentences:
     """
     if config.data_dir is not None:
         raise UserError("--treebank must name true trees: the model was trained on a text without trees")
-    _, _, test = generate_splits(config)
+    _, test = generate_held_out(config)
     sentences = [
         TreebankSentence(*generated, f"generated sentence {i}") for i, generated in enumerate(test, start=1)
     ]

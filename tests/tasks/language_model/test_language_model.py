@@ -19,7 +19,14 @@ from onlstm.language_model import LanguageModel
 from ordered_memory.trees import spans
 from tasks.language_model.__main__ import main
 from tasks.language_model.config import LanguageModelConfig, presets_of
-from tasks.language_model.corpus import encode_text, generate_splits, read_corpus, read_sentences, split_text
+from tasks.language_model.corpus import (
+    encode_text,
+    generate_held_out,
+    generate_splits,
+    read_corpus,
+    read_sentences,
+    split_text,
+)
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD, build_optimization
@@ -554,6 +561,19 @@ def test_no_drawn_sentence_is_in_two_parts():
     assert [len(part) for part in parts] == [49, 5, 5]
     drawn = generate_sentences(59, 3)
     assert sorted(sentence for part in parts for sentence in part) == sorted(drawn)
+
+
+def test_held_out_sentences_are_generated_without_the_others(monkeypatch):
+    config, counts = options(sentences=59, seed=3), []
+    expected = generate_splits(config)[1:]
+
+    def counted(count, seed):
+        counts.append(count)
+        return generate_sentences(count, seed)
+
+    monkeypatch.setattr("tasks.language_model.corpus.generate_sentences", counted)
+    assert generate_held_out(config) == expected
+    assert counts == [10]
 
 
 def test_drawn_pairs_differ_in_the_number_of_their_verb():
