@@ -244,7 +244,8 @@ def _lstm_summary(encoder: nn.LSTM, tokens: Tensor, lengths: Tensor) -> Tensor:
     # On a CPU nn.LSTM is up to twice as fast if its input is not packed.
     output, _ = encoder(tokens)
     last = copy_to(lengths - 1, tokens.device)
-    return output[torch.arange(len(last), device=last.device), last]
+    summary: Tensor = output[torch.arange(len(last), device=last.device), last]
+    return summary
 
 
 def _last_hidden(encoder: nn.LSTM | ONLSTM, hidden: Tensor) -> Tensor:
