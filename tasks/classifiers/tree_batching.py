@@ -157,25 +157,27 @@ def _grouped(
             each. Words have the numbers 0 to W - 1, and inner nodes those from W on.
         roots: the number of the root of each sentence, (B,).
     """
-    last = int(heights.max(initial=0)) + 1
+    above = int(heights.max(initial=0)) + 1  # counts as the height of the parents of roots
     own = np.concatenate([np.zeros_like(words), heights])
-    parents = np.full(len(own), last)
+    parents = np.full(len(own), above)
     parents[left] = parents[right] = heights
-    by_group = np.lexsort((parents, own))  # stable, as is the next one
-    joined = by_group[np.argsort(parents[by_group], kind="stable")]
-    positions = np.empty_like(joined)
-    starts = np.searchsorted(parents[joined], np.arange(last + 1))
+    # The nodes in the order in which they are computed, and in which their parents read them. Both sorts are
+    # stable: nodes of a group keep their order.
+    computed = np.lexsort((parents, own))
+    joined = computed[np.argsort(parents[computed], kind="stable")]
+    starts = np.searchsorted(parents[joined], np.arange(above + 1))
+    positions = np.empty_like(joined)  # of each node among those that are read at the same height
     positions[joined] = np.arange(len(joined)) - starts[parents[joined]]
 
-    groups, counts = np.unique(own * (last + 1) + parents, return_counts=True)
-    ends = np.searchsorted(groups, np.arange(1, last) * (last + 1))
-    inner = by_group[len(words) :] - len(words)
-    heights_end = np.searchsorted(heights, np.arange(2, last), side="left")
-    children = zip(*(np.split(positions[side][inner], heights_end) for side in (left, right)), strict=True)
+    groups, sizes = np.unique(own * (above + 1) + parents, return_counts=True)
+    group_ends = np.searchsorted(groups, np.arange(1, above) * (above + 1))
+    inner = computed[len(words) :] - len(words)
+    inner_ends = np.searchsorted(heights, np.arange(2, above))
+    children = zip(*(np.split(positions[side][inner], inner_ends) for side in (left, right)), strict=True)
     return TreeBatch(
-        torch.from_numpy(words[by_group[: len(words)]]),
-        [part.tolist() for part in np.split(groups % (last + 1), ends)],
-        [part.tolist() for part in np.split(counts, ends)],
+        torch.from_numpy(words[computed[: len(words)]]),
+        [part.tolist() for part in np.split(groups % (above + 1), group_ends)],
+        [part.tolist() for part in np.split(sizes, group_ends)],
         [torch.from_numpy(np.concatenate(pair)) for pair in children] if len(heights) else [],
         torch.from_numpy(positions[roots]),
     )
