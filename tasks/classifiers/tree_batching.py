@@ -121,25 +121,21 @@ def batch_trees(trees: Sequence[TreeNodes], longest: int) -> TreeBatch:
     inner = sizes - 1
     owner = np.repeat(np.arange(len(trees)), inner)
     heights = np.concatenate([nodes.heights for nodes in trees])
-    # Inner nodes by height, those of a sentence in their own order.
-    order = np.argsort(heights, kind="stable")
-    number_of_inner = np.empty(len(order), dtype=np.int64)
-    number_of_inner[order] = sizes.sum() + np.arange(len(order))
-    word_starts, inner_starts = np.cumsum(sizes) - sizes, np.cumsum(inner) - inner
+    word_starts = np.cumsum(sizes) - sizes
+    inner_starts = sizes.sum() + np.cumsum(inner) - inner
 
     def number(local: NDArray[np.int64], sentence: NDArray[np.int64]) -> NDArray[np.int64]:
         """The numbers of nodes in the batch, given their numbers in their own sentence."""
-        is_word = local < sizes[sentence]
-        numbers: NDArray[np.int64] = word_starts[sentence] + local
-        inner_index = inner_starts[sentence] + local - sizes[sentence]
-        numbers[~is_word] = number_of_inner[inner_index[~is_word]]
+        size = sizes[sentence]
+        words, nodes = word_starts[sentence] + local, inner_starts[sentence] + local - size
+        numbers: NDArray[np.int64] = np.where(local < size, words, nodes)
         return numbers
 
-    left = number(np.concatenate([nodes.left for nodes in trees]), owner)[order]
-    right = number(np.concatenate([nodes.right for nodes in trees]), owner)[order]
+    left = number(np.concatenate([nodes.left for nodes in trees]), owner)
+    right = number(np.concatenate([nodes.right for nodes in trees]), owner)
     roots = number(2 * sizes - 2, np.arange(len(trees)))
     words = np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])
-    return _grouped(words, heights[order], left, right, roots)
+    return _grouped(words, heights, left, right, roots)
 
 
 def _grouped(
@@ -153,8 +149,8 @@ def _grouped(
 
     Args:
         words: the index of each word among the tokens, (W,).
-        heights, left, right: height and children of each inner node, in the order of their heights, (n,)
-            each. Words have the numbers 0 to W - 1, and inner nodes those from W on.
+        heights, left, right: height and children of each inner node, (n,) each. Words have the numbers 0 to
+            W - 1, and inner nodes those from W on.
         roots: the number of the root of each sentence, (B,).
     """
     above = int(heights.max(initial=0)) + 1  # counts as the height of the parents of roots
@@ -172,7 +168,7 @@ def _grouped(
     groups, sizes = np.unique(own * (above + 1) + parents, return_counts=True)
     group_ends = np.searchsorted(groups, np.arange(1, above) * (above + 1))
     inner = computed[len(words) :] - len(words)
-    inner_ends = np.searchsorted(heights, np.arange(2, above))
+    inner_ends = np.searchsorted(heights[inner], np.arange(2, above))
     children = zip(*(np.split(positions[side][inner], inner_ends) for side in (left, right)), strict=True)
     return TreeBatch(
         torch.from_numpy(words[computed[: len(words)]]),

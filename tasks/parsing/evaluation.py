@@ -99,7 +99,7 @@ class Evaluation:
             predicted = read_spans(trees, source.name)  # once for all groups and measures
             depths = [depth(tree) for tree in trees]
             scores = {
-                name: _score(
+                name: score(
                     [predicted[i] for i in indices],
                     [depths[i] for i in indices],
                     [gold[i] for i in indices],
@@ -207,20 +207,31 @@ def describe(sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABE
 
 
 def score(
-    predicted: Sequence[Tree], sentences: Sequence[TreebankSentence], labels: Sequence[str] = LABELS
+    predicted: Sequence[TreeSpans],
+    depths: Sequence[int],
+    gold: Sequence[TreeSpans],
+    sentences: Sequence[TreebankSentence],
+    labels: Sequence[str] = LABELS,
 ) -> dict[str, Any]:
     """Compute the scores of trees, as JSON values.
 
     Args:
-        predicted: one tree for each sentence.
-        sentences: sentences with the true trees.
+        predicted: the spans of one tree for each sentence.
+        depths: the depths of these trees.
+        gold: the spans of the true trees.
+        sentences: the sentences, with labeled spans.
         labels: the labels whose recall is computed.
     Returns:
         F1, precision and recall under each of `F1_CONVENTIONS`, recall by label, the mean depth of the trees,
         and the mean over sentences of the mean depth of their words, as in the authors' evaluation.
     """
-    gold = read_spans([sentence.tree for sentence in sentences], "true trees")
-    return _score(read_spans(predicted), [depth(tree) for tree in predicted], gold, sentences, labels)
+    scores = {name: score_spans(predicted, gold, convention) for name, convention in F1_CONVENTIONS.items()}
+    return {
+        **{f"{measure}_{name}": getattr(scores[name], measure) for measure in MEASURES for name in scores},
+        "label_recall": label_recall([tree.spans for tree in predicted], sentences, labels),
+        "depth": sum(depths) / len(depths),
+        "depth_of_words": sum(map(_word_depth, predicted)) / len(predicted),
+    }
 
 
 def label_recall(
@@ -247,23 +258,6 @@ def label_recall(
             total[label] += 1
             recalled[label] += (first, last) in spans
     return {label: recalled[label] / total[label] if total[label] else None for label in labels}
-
-
-def _score(
-    predicted: Sequence[TreeSpans],
-    depths: Sequence[int],
-    gold: Sequence[TreeSpans],
-    sentences: Sequence[TreebankSentence],
-    labels: Sequence[str],
-) -> dict[str, Any]:
-    """`score` of trees whose spans and depths are known."""
-    scores = {name: score_spans(predicted, gold, convention) for name, convention in F1_CONVENTIONS.items()}
-    return {
-        **{f"{measure}_{name}": getattr(scores[name], measure) for measure in MEASURES for name in scores},
-        "label_recall": label_recall([tree.spans for tree in predicted], sentences, labels),
-        "depth": sum(depths) / len(depths),
-        "depth_of_words": sum(map(_word_depth, predicted)) / len(predicted),
-    }
 
 
 def _word_depth(tree: TreeSpans) -> float:

@@ -5,6 +5,9 @@ Axes as in `kernels`. Zeros stay zeros in the whole recurrence, so the padding c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,6 +15,8 @@ from ordered_memory.backends.contract import Weights
 
 SMALLEST, LARGEST = 16, 512
 """Smallest and largest W."""
+VECTORS = ("key_bias", "score_out", "norm", "norm_bias", "key_norm", "key_norm_bias")
+"""The fields of `Weights` of shape (D,), or None."""
 
 
 def padded_size(size: int) -> int:
@@ -60,16 +65,11 @@ def pad_weights(weights: Weights, size: int) -> Weights:
     w_out = F.pad(weights.w_out.view(4, size, -1), (0, 4 * padding, 0, padding))
     return Weights(
         key=F.pad(weights.key, (0, padding, 0, padding)),
-        key_bias=pad(weights.key_bias, width),
-        score_out=pad(weights.score_out, width),
         w_in=w_in.view(4 * width, 2 * width),
         b_in=pad(weights.b_in, 4 * width),
         w_out=w_out.view(4 * width, 4 * width),
         b_out=pad(weights.b_out.view(4, size), width).view(-1),
-        norm=pad(weights.norm, width),
-        norm_bias=pad(weights.norm_bias, width),
-        key_norm=None if weights.key_norm is None else pad(weights.key_norm, width),
-        key_norm_bias=None if weights.key_norm_bias is None else pad(weights.key_norm_bias, width),
+        **_map_vectors(weights, lambda vector: pad(vector, width)),
     )
 
 
@@ -87,14 +87,15 @@ def unpad_weights(weights: Weights, size: int) -> Weights:
     width = padded_size(size)
     return Weights(
         key=unpad(weights.key[:size], size),
-        key_bias=unpad(weights.key_bias, size),
-        score_out=unpad(weights.score_out, size),
         w_in=unpad(weights.w_in[: 4 * size].view(4 * size, 2, width), size).view(4 * size, 2 * size),
         b_in=unpad(weights.b_in, 4 * size),
         w_out=unpad(weights.w_out.view(4, width, -1)[:, :size], 4 * size).view(4 * size, 4 * size),
         b_out=unpad(weights.b_out.view(4, width), size).view(4 * size),
-        norm=unpad(weights.norm, size),
-        norm_bias=unpad(weights.norm_bias, size),
-        key_norm=None if weights.key_norm is None else unpad(weights.key_norm, size),
-        key_norm_bias=None if weights.key_norm_bias is None else unpad(weights.key_norm_bias, size),
+        **_map_vectors(weights, lambda vector: unpad(vector, size)),
     )
+
+
+def _map_vectors(weights: Weights, function: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """The results of a function for the vectors of `weights`, by name."""
+    vectors = {name: getattr(weights, name) for name in VECTORS}
+    return {name: None if vector is None else function(vector) for name, vector in vectors.items()}

@@ -7,9 +7,10 @@ import torch
 from onlstm.language_model import LanguageModel
 from ordered_memory import span_f1
 from ordered_memory.baseline_trees import right_branching
+from ordered_memory.span_f1 import read_spans
 from ordered_memory.trace import nodes_of
 from ordered_memory.tree_recovery import DECODINGS, greedy
-from ordered_memory.trees import leaves, spans
+from ordered_memory.trees import depth, leaves, spans
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
 from tasks.language_model.model import Trained
@@ -178,8 +179,13 @@ def test_recall_by_label_by_hand():
     }
 
 
+def score_trees(predicted, sentences):
+    gold_spans = read_spans([sentence.tree for sentence in sentences])
+    return score(read_spans(predicted), [depth(tree) for tree in predicted], gold_spans, sentences)
+
+
 def test_depths_by_hand():
-    found = score([((0, 1), 2), 0], [gold(((0, 1), 2)), gold(0)])
+    found = score_trees([((0, 1), 2), 0], [gold(((0, 1), 2)), gold(0)])
     assert found["depth"] == (2 + 0) / 2
     assert found["depth_of_words"] == ((2 + 2 + 1) / 3 + 0) / 2
     assert found["f1_corpus"] == found["f1_sentence"] == 1.0
@@ -187,7 +193,7 @@ def test_depths_by_hand():
 
 def test_precision_and_recall_of_every_convention_by_hand():
     """Of the first tree one of two inner constituents is right, of the second one none of one."""
-    found = score([((0, 1), (2, 3)), ((0, 1), 2)], [gold(((0, 1), 2, 3)), gold((0, (1, 2)))])
+    found = score_trees([((0, 1), (2, 3)), ((0, 1), 2)], [gold(((0, 1), 2, 3)), gold((0, (1, 2)))])
     expected = {
         "corpus": (3 / 5, 3 / 4, 2 * 3 / (5 + 4)),
         "corpus_inner": (1 / 3, 1 / 2, 2 * 1 / (3 + 2)),
