@@ -2,10 +2,9 @@
 
 import ast
 import contextlib
-import gzip
 import importlib
 import io
-import json
+import pickle
 import re
 import runpy
 import shlex
@@ -164,9 +163,11 @@ def write_what_the_commands_read(directory):
     tree = "( (S (NP (DT the) (NN cat)) (VP (VBZ sees) (NP (DT the) (NNS dogs)))) )\n"
     with zipfile.ZipFile(directory / "wsj.zip", "w") as archive:
         archive.writestr("treebank/combined/wsj_0001.mrg", tree * 3)
-    pair = {"case": "simple_agrmt", "key": "sing", "good": "the cat sees", "bad": "the cat see"}
-    with gzip.open(directory / "marvin_linzen.jsonl.gz", "wt") as file:
-        file.write(json.dumps(pair) + "\n")
+    templates = directory / "LM_syneval" / "EMNLP2018" / "templates"
+    templates.mkdir(parents=True)
+    (templates / "simple_agrmt.pickle").write_bytes(
+        pickle.dumps({"sing": [("the cat sees", "the cat see")]}, 0)
+    )
 
 
 def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):

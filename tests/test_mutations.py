@@ -205,6 +205,7 @@ DATA_FILES = {
     "sst.txt": (read_trees, "(3 (2 It) (4 (2 's) (4 good)))\n(1 (2 so) (1 bad))\n"),
     "words.mrg": (read_treebank, "( (S (NP-SBJ (DT The) (NN cat))\n (VP (VBD sat)) (. .)) )\n"),
     "pairs.jsonl": (read_pairs, '{"case": "a", "good": "it is", "bad": "it are"}\n'),
+    "pairs.pickle": (read_pairs, "(dp0\nS'a'\np1\n(lp2\n(S'it is'\np3\nS'it are'\np4\ntp5\nas."),
     "vectors.txt": (
         lambda path: list(read_blocks(find_vector_file(str(path)))),
         "the 0.1 -2e-3 3\n. . 1 2 3\n",

@@ -35,20 +35,31 @@ def read_text(path: Path, max_bytes: int | None = None) -> str:
         path: the file, which is decompressed if its name ends in .gz, .bz2 or .xz.
         max_bytes: maximum size of the text in bytes; None for `MAX_BYTES`.
     Raises:
-        UserError: the file does not exist, is a directory, is not UTF-8 text, is too large, or is compressed
-            and damaged.
+        UserError: as `read_content`, or the file is not UTF-8 text.
     """
-    limit = MAX_BYTES if max_bytes is None else max_bytes
+    content = read_content(path, MAX_BYTES if max_bytes is None else max_bytes)
+    return decode(content, str(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_content(path: Path, max_bytes: int) -> bytearray:
+    """Read a file.
+
+    Args:
+        path: the file, which is decompressed if its name ends in .gz, .bz2 or .xz.
+        max_bytes: maximum size of the decompressed content.
+    Raises:
+        UserError: the file does not exist, is a directory, is too large, or is compressed and damaged.
+    """
     try:
         with path.open("rb") as file:
-            content = read_bytes(file, str(path), limit)
+            content = read_bytes(file, str(path), max_bytes)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UserError(f"{path}: expected a file, got a directory") from None
-    if len(content) > limit:
-        raise UserError(f"{path}: expected at most {limit:,} bytes of text, got more")
-    return decode(content, str(path)).replace("\r\n", "\n").replace("\r", "\n")
+    if len(content) > max_bytes:
+        raise UserError(f"{path}: expected at most {max_bytes:,} bytes of text, got more")
+    return content
 
 
 def find_files(directory: Path, names: Sequence[str]) -> list[Path]:

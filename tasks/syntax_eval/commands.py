@@ -92,9 +92,9 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
     Hugging Face Hub; each has a column, named after its directory."""
     pairs: Path | None = None
     """A JSON Lines file with the fields `good`, `bad` and, optionally, `construction`, `group` and
-    `intrusive`; Marvin and Linzen's (2018) `case` and BLiMP's fields are read, too. Or a directory of such
-    files, such as BLiMP's `data`. Files may be compressed (.gz, .bz2, .xz). The default, for models that were
-    trained on generated sentences, is to generate pairs."""
+    `intrusive`; BLiMP's fields are read, too. Or a pickle of Marvin and Linzen (2018), or a directory of such
+    files: BLiMP's `data`, Marvin and Linzen's `EMNLP2018/templates`. Files may be compressed (.gz, .bz2,
+    .xz). The default, for models that were trained on generated sentences, is to generate pairs."""
     unknown: Unknown = "skip"
     """How to treat a pair with a word that a model does not know: skip the pair, or score the word as
     <unk>."""

@@ -1,28 +1,34 @@
 """Read minimal pairs: a grammatical sentence and a similar ungrammatical one.
 
-Two JSON Lines formats are supported: that of Marvin and Linzen's pairs, with the fields `good`, `bad`,
-`case`, `key` and, for a third sentence, `intrusive`; and that of BLiMP, with `sentence_good`, `sentence_bad`,
-`UID` and `linguistics_term`. In both the construction and its group may also be called `construction` and
-`group`. All but the two sentences may be absent or null.
+Two JSON Lines formats are supported: one with the fields `good`, `bad`, `case`, `key` and, for a third
+sentence, `intrusive`, named as in Marvin and Linzen's code; and that of BLiMP, with `sentence_good`,
+`sentence_bad`, `UID` and `linguistics_term`. In both the construction and its group may also be called
+`construction` and `group`. All but the two sentences may be absent or null.
+
+Marvin and Linzen published a pickle for each case: a dictionary from keys to lists of tuples of sentences,
+(good, bad) or (good, intrusive, bad).
 """
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import pickletools
 import re
 import reprlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
-from tasks.runs.text_files import read_text, uncompressed_name, without_copies
+from tasks.runs.text_files import read_content, read_text, uncompressed_name, without_copies
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
-SUFFIX = ".jsonl"
+JSON_LINES, PICKLE = ".jsonl", ".pickle"
 MAX_LINE, MAX_BYTES = 1 << 20, 1 << 30
 """Maximum size of a line and of a file in bytes, decompressed."""
 
@@ -49,27 +55,27 @@ class MinimalPair(NamedTuple):
 
 
 def read_pairs(path: Path) -> list[MinimalPair]:
-    """Read the pairs in a file, or in all files `*.jsonl` of a directory, also `*.jsonl.gz` and the like.
+    """Read the pairs in a file, or in all files `*.jsonl` and `*.pickle` of a directory.
 
-    The construction is the field `construction`, `case` or `UID`, or else the name of the file. Hidden files
-    in the directory are left out.
+    They may be compressed (`*.jsonl.gz` and the like). The construction is the field `construction`, `case`
+    or `UID`, or else the name of the file. Hidden files in the directory are left out.
 
     Args:
-        path: a JSON Lines file, which may be compressed, or a directory of such files.
+        path: a JSON Lines file, a pickle of Marvin and Linzen, or a directory of such files.
     Returns:
         At least one pair.
     Raises:
-        UserError: a file does not exist or is not text, a line is not a pair or too long, or there are no
-            pairs.
+        UserError: a file does not exist, is not text or not a pickle of sentences, a line is not a pair or
+            too long, or there are no pairs.
     """
     files = [path]
     if path.is_dir():
         visible = [file.name for file in path.iterdir() if not file.name.startswith(".")]
         names = sorted(without_copies(visible))
-        files = [path / name for name in names if uncompressed_name(name).endswith(SUFFIX)]
+        files = [path / name for name in names if uncompressed_name(name).endswith((JSON_LINES, PICKLE))]
     pairs = [pair for file in files for pair in _read_file(file)]
     if not pairs:
-        raise UserError(f"{path}: no pairs" + (f" (no files *{SUFFIX})" if not files else ""))
+        raise UserError(f"{path}: no pairs" + ("" if files else f" (no files *{JSON_LINES} or *{PICKLE})"))
     return pairs
 
 
@@ -100,13 +106,44 @@ def spread(pairs: Sequence[MinimalPair], limit: int) -> list[MinimalPair]:
 
 
 def _read_file(path: Path) -> Iterator[MinimalPair]:
-    stem = uncompressed_name(path.name).removesuffix(SUFFIX)
+    name = uncompressed_name(path.name)
+    if name.endswith(PICKLE):
+        yield from _read_pickle(path, name.removesuffix(PICKLE))
+        return
+    stem = name.removesuffix(JSON_LINES)
     for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), start=1):
         where = f"{path}, line {number}"
         if len(line.encode()) > MAX_LINE:
             raise UserError(f"{where}: expected at most {MAX_LINE:,} bytes, got more")
         if line.strip():
             yield _parse(line, stem, where)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads collections, strings and numbers. Names are refused, so that no code of a pickle runs."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"{module}.{name}")
+
+
+def _read_pickle(path: Path, stem: str) -> Iterator[MinimalPair]:
+    content = bytes(read_content(path, MAX_BYTES))
+    try:
+        for _, argument, _ in pickletools.genops(content):
+            if isinstance(argument, int) and argument > len(content):  # might become the size of a table
+                raise pickle.UnpicklingError(f"{argument} is too large")
+        lists = _Unpickler(io.BytesIO(content)).load()
+    except Exception as error:  # a damaged pickle may raise almost any
+        raise UserError(f"{path}: not a pickle of sentences ({reprlib.repr(str(error))})") from None
+    if not isinstance(lists, dict) or not all(isinstance(items, list) for items in lists.values()):
+        raise UserError(f"{path}: expected a dictionary of lists, got {reprlib.repr(lists)}")
+    for key, items in lists.items():
+        for number, sentences in enumerate(items, start=1):
+            where = f"{path}, key {reprlib.repr(key)}, item {number}"
+            if not isinstance(sentences, tuple) or len(sentences) not in (2, 3):
+                raise UserError(f"{where}: expected two or three sentences, got {reprlib.repr(sentences)}")
+            names = ("good", "bad") if len(sentences) == 2 else ("good", "intrusive", "bad")
+            yield _pair(dict(zip(names, sentences, strict=True)) | {"key": key}, stem, where)
 
 
 def _parse(line: str, stem: str, where: str) -> MinimalPair:
@@ -118,6 +155,10 @@ def _parse(line: str, stem: str, where: str) -> MinimalPair:
         raise UserError(f"{where}: expected a JSON object of strings, got brackets nested too deep") from None
     if not isinstance(record, dict):
         raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(record)}")
+    return _pair(record, stem, where)
+
+
+def _pair(record: dict[str, Any], stem: str, where: str) -> MinimalPair:
     names = next((names for names in FORMATS if set(names) <= record.keys()), None)
     if names is None:
         expected = " or ".join(" and ".join(names) for names in FORMATS)

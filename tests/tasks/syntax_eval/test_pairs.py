@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import pickle
+from collections import Counter
 
 import pytest
 
@@ -62,6 +64,75 @@ def test_errors_name_file_line_and_value(line, message, tmp_path):
     with pytest.raises(UserError) as error:
         read_pairs(path)
     assert str(error.value).startswith(f"{path}, line 2: {message}")
+
+
+TEMPLATES = {
+    "sing_MS_MV": [("the author laughs", "the author laugh"), ("the author smiles", "the author smile")],
+    "past": [("no author laughs", "the author laughs", "most authors laugh")],
+}
+
+
+@pytest.mark.parametrize("protocol", [0, 2, pickle.DEFAULT_PROTOCOL])
+def test_pickles_as_they_were_published(protocol, tmp_path):
+    content = pickle.dumps(TEMPLATES, protocol)
+    (tmp_path / "simple_agrmt.pickle").write_bytes(content)
+    (tmp_path / "vp_coord.pickle.gz").write_bytes(gzip.compress(content))
+    expected = [
+        MinimalPair("simple_agrmt", "the author laughs", "the author laugh", key="sing_MS_MV"),
+        MinimalPair("simple_agrmt", "the author smiles", "the author smile", key="sing_MS_MV"),
+        MinimalPair(
+            "simple_agrmt", "no author laughs", "most authors laugh", "the author laughs", "", "past"
+        ),
+    ]
+    assert read_pairs(tmp_path / "simple_agrmt.pickle") == expected
+    assert read_pairs(tmp_path) == expected + [pair._replace(construction="vp_coord") for pair in expected]
+
+
+def test_pickles_of_the_second_python(tmp_path):
+    path = tmp_path / "simple_agrmt.pickle"
+    path.write_bytes(b"(dp0\nS'sing'\np1\n(lp2\n(S'it is'\np3\nS'it are'\np4\ntp5\nas.")
+    assert read_pairs(path) == [MinimalPair("simple_agrmt", "it is", "it are", key="sing")]
+
+
+class Calls:
+    def __reduce__(self):
+        raise_if_called = "raise AssertionError"
+        return exec, (raise_if_called,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (pickle.dumps(Calls()), "not a pickle of sentences ('builtins.exec')"),
+        (pickle.dumps(Counter(a=1)), "not a pickle of sentences ('collections.Counter')"),
+        (pickle.dumps({"a": [("a", 1)]}), "key 'a', item 1: expected bad to be a string, got 1"),
+        (pickle.dumps({1: [("a", "b")]}), "key 1, item 1: expected key to be a string, got 1"),
+        (pickle.dumps(TEMPLATES, 0)[:-20], "not a pickle of sentences ("),
+        (b"(dp999999999\n.", "not a pickle of sentences ('999999999 is too large')"),
+        (b"", "not a pickle of sentences ("),
+        (pickle.dumps(["a"], 0), "expected a dictionary of lists, got ['a']"),
+        (pickle.dumps({"a": "b"}, 0), "expected a dictionary of lists, got {'a': 'b'}"),
+        (
+            pickle.dumps({"a\n": [("a",)]}, 2),
+            "key 'a\\n', item 1: expected two or three sentences, got ('a',)",
+        ),
+        (
+            pickle.dumps({"a": [["a", "b"]]}, 2),
+            "key 'a', item 1: expected two or three sentences, got ['a', 'b']",
+        ),
+        (pickle.dumps({"a": [("a", ["b"])]}, 2), "key 'a', item 1: expected bad to be a string, got ['b']"),
+        (
+            pickle.dumps({"a": [("a", "a")]}, 2),
+            "key 'a', item 1: expected two different sentences, got 'a' twice",
+        ),
+    ],
+)
+def test_other_pickles_are_refused(content, message, tmp_path):
+    path = tmp_path / "pairs.pickle"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        read_pairs(path)
+    assert str(error.value).removeprefix(str(path)).lstrip(":, ").startswith(message)
 
 
 def test_null_is_as_good_as_absent(tmp_path):
