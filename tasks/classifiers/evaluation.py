@@ -118,6 +118,14 @@ class Evaluation:
             return {}
         return score_trees([tree for tree, _, _ in scored], [true for _, true, _ in scored])
 
+    def count_scored_trees(self, min_words: int) -> int:
+        """Count the induced trees that `span_f1` scores.
+
+        Args:
+            min_words: shorter sentences are left out.
+        """
+        return len(self._scored_trees(min_words))
+
     def valid_trees(self, min_words: int, valid_spans: ValidSpans | None) -> dict[str, float]:
         """Compute the fraction of the induced trees, and of baselines, that are valid.
 

@@ -48,13 +48,16 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
     }
 
 
-def scores_text(scores: TreeScores, valid: Mapping[str, float], punctuation: str) -> list[str]:
+def scores_text(
+    scores: TreeScores, valid: Mapping[str, float], punctuation: str, count: int | None
+) -> list[str]:
     """Format the scores as lines of text, with their conventions.
 
     Args:
         scores: scores from `score_trees`.
         valid: fractions from `valid_fractions`; may be empty.
         punctuation: how punctuation was handled.
+        count: number of trees of the model that were scored; None if it is not known.
     Returns:
         Lines; none for a model without trees.
     """
@@ -68,16 +71,19 @@ def scores_text(scores: TreeScores, valid: Mapping[str, float], punctuation: str
     for title, rows in parts.items():
         lines.append(f"\n{title}")
         lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
-    return [*lines, "", *wrap(_note(punctuation, valid))]
+    return [*lines, "", *wrap(_note(punctuation, valid, count))]
 
 
-def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: str) -> list[Table]:
+def scores_tables(
+    scores: TreeScores, valid: Mapping[str, float], punctuation: str, count: int | None
+) -> list[Table]:
     """Make a table of the scores for a report.
 
     Args:
         scores: scores from `score_trees`.
         valid: fractions from `valid_fractions`; may be empty.
         punctuation: how punctuation was handled.
+        count: number of trees of the model that were scored; None if it is not known.
     Returns:
         One table; none for a model without trees.
     """
@@ -92,12 +98,13 @@ def scores_tables(scores: TreeScores, valid: Mapping[str, float], punctuation: s
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=_note(punctuation, valid),
+            note=_note(punctuation, valid, count),
         )
     ]
 
 
-def _note(punctuation: str, valid: Mapping[str, float]) -> str:
+def _note(punctuation: str, valid: Mapping[str, float], count: int | None) -> str:
     """What the scores count, and how."""
-    note = f"{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
+    number = "" if count is None else f"Trees scored: {count:,}. "
+    note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
     return f"{note} {VALID}" if valid else note

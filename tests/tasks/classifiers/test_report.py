@@ -42,6 +42,14 @@ def test_groups_of_two_names_are_rows_and_columns_with_gaps_where_there_is_no_ex
     ]
 
 
+def test_the_number_of_scored_trees_is_told_if_it_is_known():
+    scores = {"span_f1": {"corpus level": {"model": 0.5}}, "punctuation": "every token counts"}
+    assert "\nTrees scored: 1,200. Every token" in results_text(
+        results({}) | scores | {"scored_trees": 1_200}
+    )
+    assert "\nEvery token" in results_text(results({}) | scores)
+
+
 @pytest.mark.parametrize(
     ("classes", "shown"),
     [(["no", "yes, sir"], "no"), (["very bad", "very good"], "very bad")],
