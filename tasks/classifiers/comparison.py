@@ -25,7 +25,7 @@ from tasks.classifiers.report import (
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.formatting.summary import mean_and_deviation
-from tasks.formatting.tables import count_text, mean_text, number, text_table
+from tasks.formatting.tables import count_text, mean_text, merge_names, number, text_table
 from tasks.reporting import examples
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.runs.config import COMPUTE_OPTIONS
@@ -77,7 +77,7 @@ def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
         A row for each run, and for the mean of each set of runs that differ in nothing but the seed.
     """
     values = {name: _values(run.results) for name, run in runs.items()}
-    columns = list(dict.fromkeys(column for row in values.values() for column in row))
+    columns = merge_names(values.values())
     rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
     best = best_cells(rows)
     rows += mean_rows(runs, values, columns)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ordered_memory.span_f1 import fraction_text
 
@@ -45,6 +46,39 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     first, *rest = (f"| {' | '.join(line)} |" for line in [header, *rows])
     return "\n".join([first, f"|{'---|' * len(header)}", *rest])
+
+
+def merge_names(rows: Iterable[Iterable[str]]) -> list[str]:
+    """The names of all rows, once each, in an order that suits all of them.
+
+    A name that earlier rows lack comes after the one before it in its row, and after those that differ from
+    it in a lower number alone.
+
+    Args:
+        rows: names of columns, in the same order in all rows.
+    Example:
+        >>> merge_names([["1–20", "51–100", "F1"], ["1–20", "21–50", "101–200", "F1"]])
+        ['1–20', '21–50', '51–100', '101–200', 'F1']
+    """
+    names: list[str] = []
+    for row in map(list, rows):
+        place = 0
+        for name in row:
+            if name not in names:
+                while place < len(names) and names[place] not in row and _is_lower(names[place], name):
+                    place += 1
+                names.insert(place, name)
+            place = names.index(name) + 1
+    return names
+
+
+def _is_lower(first: str, second: str) -> bool:
+    """Whether the numbers in the first name are lower, and the words before them the same."""
+    (first_words, first_numbers), (second_words, second_numbers) = (
+        (re.split(r"[\d≥]", name)[0], [int(digits) for digits in re.findall(r"\d+", name)])
+        for name in (first, second)
+    )
+    return first_words == second_words and first_numbers < second_numbers
 
 
 def wrap(text: str) -> list[str]:

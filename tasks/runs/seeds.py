@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tasks.formatting.summary import mean_and_deviation
-from tasks.formatting.tables import count_text, mean_text, number
+from tasks.formatting.tables import count_text, mean_text, merge_names, number
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, write_json
@@ -119,7 +119,7 @@ def _summarize(runs: Mapping[int, RunDirectory], diverged: list[int], values: Va
         if row is None:
             raise UserError(f"{run.results}: missing or damaged")
         rows[seed] = row
-    names = dict.fromkeys(name for row in rows.values() for name in row)
+    names = merge_names(rows.values())
     by_name = {name: {seed: row[name] for seed, row in rows.items() if name in row} for name in names}
     results = next(iter(runs.values())).read_results() or {}
     return {

@@ -192,6 +192,16 @@ def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
     assert made.rows[3:] == [["lstm, mean of 2 seeds", "0.6000 ± 0.1414", "0.6000 ± 0.1414", None, None]]
 
 
+def test_groups_that_only_some_runs_have_stand_among_the_others():
+    groups = [("1–20", "51–100"), ("1–20", "21–50", "51–100", "201–500"), ("1–20", "101–200", "≥ 1001")]
+    runs = {
+        str(seed): finished(ListOpsConfig(seed=seed), 0.5, {"tokens": dict.fromkeys(names, (0.5, 4))}, f1=0.5)
+        for seed, names in enumerate(groups)
+    }
+    tokens = ["1–20", "21–50", "51–100", "101–200", "201–500", "≥ 1001"]
+    assert accuracy_table(runs).columns == ["model", "all", *tokens, "F1, corpus level"]
+
+
 def test_the_table_of_logic_has_the_mean_of_seeds_too():
     runs = {
         str(seed): finished(

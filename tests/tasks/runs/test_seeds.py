@@ -60,6 +60,22 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
     assert (tmp_path / "runs" / "seed-1-to-2.json").exists()
 
 
+def test_groups_that_a_seed_lacks_stand_among_the_others_in_the_summary(tmp_path):
+    def train(config):
+        run = RunDirectory(config.run_dir)
+        run.path.mkdir(parents=True)
+        depths = ["1", "4", "9"] if config.seed == 1 else ["1", "2", "6", "9", "10"]
+        groups = {"depth": {depth: [0.5, 2] for depth in depths}}
+        scores = {"corpus level": {"model": 0.5}}
+        run.results.write_text(json.dumps({"accuracy": 0.5, "accuracy_by": groups, "span_f1": scores}))
+
+    train_seeds(train, ListOpsConfig(seeds=2, run_dir=tmp_path), values_to_summarize)
+    results = json.loads((tmp_path / "seed-1-to-2.json").read_text())["results"]
+    depths = [f"depth {depth}" for depth in (1, 2, 4, 6, 9, 10)]
+    assert list(results) == ["accuracy", *depths, "F1, corpus level"]
+    assert [row["n"] for row in results.values()] == [2, 2, 1, 1, 1, 2, 1, 2]
+
+
 @pytest.mark.parametrize("prefix", ["seed-", "paper-C-lstm-", "small-2-lstm-"])
 @pytest.mark.parametrize("changing", [1, 2, 3])
 def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing, prefix):
