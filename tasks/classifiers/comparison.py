@@ -20,13 +20,15 @@ from tasks.classifiers.report import (
     are_numbers,
     confusion_table,
     depths_of,
+    f1_scores,
     results_text,
 )
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.formatting.summary import mean_and_deviation
-from tasks.formatting.tables import count_text, mean_text, merge_names, number, text_table
+from tasks.formatting.tables import count_text, mean_text, merge_names, number, text_table, wrap
 from tasks.reporting import examples
+from tasks.reporting.induced_trees import scores_note
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
@@ -74,16 +76,17 @@ def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
     Args:
         runs: runs by name.
     Returns:
-        A row for each run, and for the mean of each set of runs that differ in nothing but the seed.
+        A row for each run, for the mean of each set of runs that differ in nothing but the seed, and for each
+        baseline of F1.
     """
     values = {name: _values(run.results) for name, run in runs.items()}
     columns = merge_names(values.values())
     rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
     best = best_cells(rows)
-    rows += mean_rows(runs, values, columns)
+    rows += mean_rows(runs, values, columns) + baseline_rows(runs, columns)
     groups = dict.fromkeys(title for run in runs.values() for title in _groups(run.results))
     title = ", by ".join([f"{_parts(runs).capitalize()} accuracy", *groups])
-    return Table(title, ["model", *columns], rows, best=best)
+    return Table(title, ["model", *columns], rows, f1_note(runs), best)
 
 
 def mean_rows(
@@ -108,6 +111,38 @@ def mean_rows(
         ]
         for names, name in zip(groups, shared, strict=True)
     ]
+
+
+def baseline_rows(runs: Mapping[str, FinishedRun], columns: Sequence[str]) -> list[list[Any]]:
+    """The rows of a table for the F1 of baselines, such as right-branching trees.
+
+    Args:
+        runs: runs by name.
+        columns: the columns of the table.
+    Returns:
+        For each baseline that is the same in all runs with trees, its name and its F1; None in other columns.
+    """
+    results = [run.results for run in runs.values() if run.results["span_f1"]]
+    rows: list[list[Any]] = []
+    for name in next(iter(results[0]["span_f1"].values())) if results else ():
+        first, *others = (f1_scores(result, name) for result in results)
+        if name != "model" and all(scores == first for scores in others):
+            rows.append([name, *map(first.get, columns)])
+    return rows
+
+
+def f1_note(runs: Mapping[str, FinishedRun]) -> str:
+    """The conventions of F1 and, if it is the same in all runs with trees, the number of trees.
+
+    Args:
+        runs: runs by name.
+    """
+    results = [run.results for run in runs.values() if run.results["span_f1"]]
+    if not results:
+        return ""
+    counts = {result.get("scored_trees") for result in results}
+    note = scores_note(results[0]["punctuation"], counts.pop() if len(counts) == 1 else None)
+    return f"F1: {'; '.join(results[0]['span_f1'])}. {note}"
 
 
 def _mean_text(values: Sequence[float | None]) -> str | None:
@@ -169,7 +204,7 @@ def run_report(
     )
     write_report(path, report)
     rows = [["" if cell is None else _text(cell) for cell in row] for row in table.rows]
-    print("\n".join(filter(None, [text_table(table.columns, rows), table.note])))
+    print("\n".join([text_table(table.columns, rows), *wrap(table.note)]))
     print(f"report: {path}")
 
 
@@ -245,9 +280,7 @@ def _values(results: Mapping[str, Any]) -> dict[str, float]:
     for title, groups in _groups(results).items():
         for name, (accuracy, _) in groups.items():
             values[f"{title} {name}" if name in values else name] = accuracy
-    for convention, scores in results["span_f1"].items():
-        values[f"F1, {convention.split(',')[0]}"] = scores["model"]
-    return values
+    return values | f1_scores(results)
 
 
 def _groups(results: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[float]]]:

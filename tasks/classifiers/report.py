@@ -11,7 +11,7 @@ from tasks.classifiers.classification import LabeledData
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.evaluation import CROSS, Evaluation
 from tasks.classifiers.traces import example_traces
-from tasks.formatting.tables import number, text_table
+from tasks.formatting.tables import merge_names, number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
 from tasks.reporting.induced_trees import TreeScores, scores_tables, scores_text
@@ -63,11 +63,24 @@ def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
     values = {"accuracy": results["accuracy"]}
     for title, groups in results["accuracy_by"].items():
         values |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
-    for convention, scores in results["span_f1"].items():
-        values[f"F1, {convention.split(',')[0]}"] = scores["model"]
+    values |= f1_scores(results)
     if results.get("valid_trees"):
         values["valid trees"] = results["valid_trees"]["model"]
     return values
+
+
+def f1_scores(results: Mapping[str, Any], name: str = "model") -> dict[str, float]:
+    """F1 by the names of columns; empty for a model that induces no trees.
+
+    Args:
+        results: the content of results.json.
+        name: "model" for the induced trees, or a baseline.
+    """
+    return {
+        f"F1, {convention.split(',')[0]}": scores[name]
+        for convention, scores in results["span_f1"].items()
+        if name in scores  # older versions may have had other baselines
+    }
 
 
 def write_run_report(
@@ -203,7 +216,7 @@ def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
         for group, scores in rows.items():
             row, column = group.split(CROSS)
             cells.setdefault(row, {})[column] = scores
-        columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+        columns = merge_names(cells.values())
     return Table(
         title=f"Accuracy by {title}",
         columns=[title, *columns, "count"],

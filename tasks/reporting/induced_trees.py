@@ -71,7 +71,7 @@ def scores_text(
     for title, rows in parts.items():
         lines.append(f"\n{title}")
         lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
-    return [*lines, "", *wrap(_note(punctuation, valid, count))]
+    return [*lines, "", *wrap(scores_note(punctuation, count, valid))]
 
 
 def scores_tables(
@@ -98,13 +98,17 @@ def scores_tables(
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=_note(punctuation, valid, count),
+            note=scores_note(punctuation, count, valid),
         )
     ]
 
 
-def _note(punctuation: str, valid: Mapping[str, float], count: int | None) -> str:
-    """What the scores count, and how."""
+def scores_note(punctuation: str, count: int | None, valid: Mapping[str, float] | None = None) -> str:
+    """Say what scores count, and how.
+
+    Args:
+        punctuation, count, valid: as for `scores_text`.
+    """
     number = "" if count is None else f"Trees scored: {count:,}. "
     note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
     return f"{note} {VALID}" if valid else note

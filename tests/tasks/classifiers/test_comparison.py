@@ -174,9 +174,9 @@ def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
     assert "The models were tested on different expressions." in capsys.readouterr().out
 
 
-def finished(config, accuracy, groups, f1=None):
-    span_f1 = {} if f1 is None else {"corpus level": {"model": f1}}
-    results = {"accuracy": accuracy, "accuracy_by": groups, "span_f1": span_f1}
+def finished(config, accuracy, groups, f1=None, **baselines):
+    span_f1 = {} if f1 is None else {"corpus level, with": {"model": f1, **baselines}}
+    results = {"accuracy": accuracy, "accuracy_by": groups, "span_f1": span_f1, "punctuation": "none"}
     return FinishedRun(None, config, results)
 
 
@@ -200,6 +200,22 @@ def test_groups_that_only_some_runs_have_stand_among_the_others():
     }
     tokens = ["1–20", "21–50", "51–100", "101–200", "201–500", "≥ 1001"]
     assert accuracy_table(runs).columns == ["model", "all", *tokens, "F1, corpus level"]
+
+
+def test_f1_stands_beside_the_baselines_and_its_conventions():
+    runs = {
+        "lstm": finished(ListOpsConfig(model="lstm"), 0.5, {}),
+        "om": finished(ListOpsConfig(), 0.9, {}, f1=1.0, balanced=0.4, random=0.2),
+        "onlstm": finished(ListOpsConfig(model="onlstm"), 0.8, {}, f1=0.7, balanced=0.4, random=0.3),
+    }
+    for name in ("om", "onlstm"):
+        runs[name].results["scored_trees"] = 1_200
+    made = accuracy_table(runs)
+    assert made.rows[3:] == [["balanced", None, 0.4]]  # random trees of other data have another F1
+    assert made.note.startswith("F1: corpus level, with. Trees scored: 1,200. None. Spans of one token never")
+    runs["om"].results["scored_trees"] = 9
+    assert "Trees" not in accuracy_table(runs).note
+    assert accuracy_table({"lstm": runs["lstm"]}).note == ""
 
 
 def test_the_table_of_logic_has_the_mean_of_seeds_too():
