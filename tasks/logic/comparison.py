@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.classifiers.comparison import FinishedRun, mean_rows
+from tasks.classifiers.comparison import FinishedRun, baseline_rows, f1_note, mean_rows
+from tasks.classifiers.report import f1_scores
 from tasks.formatting.summary import Published
+from tasks.formatting.tables import merge_names
 from tasks.logic.data import TRAIN_OPERATIONS
 from tasks.logic.published import LEFT_OUT_OPERATIONS, PUBLISHED
 from tasks.logic.task import LEFT_OUT
@@ -21,7 +23,7 @@ def comparison_table(runs: Mapping[str, FinishedRun]) -> Table:
         runs: runs by name.
     Returns:
         A row for each run, one for the published accuracies of Ordered Memory, and one for the mean of each
-        set of runs that differ in nothing but the seed.
+        set of runs that differ in nothing but the seed. The last columns have the F1 of the induced trees.
     Raises:
         UserError: the runs have different splits.
     """
@@ -33,22 +35,23 @@ def comparison_table(runs: Mapping[str, FinishedRun]) -> Table:
     left_out = {name: _accuracies(run, LEFT_OUT.format(split)) for name, run in runs.items()}
     counts = {int(count) for accuracies in operations.values() for count in accuracies}
     longer = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
-    regions = list(dict.fromkeys(region for accuracies in left_out.values() for region in accuracies))
-    columns = [*longer, *regions]
+    regions = merge_names(left_out.values())
+    f1 = {name: f1_scores(run.results) for name, run in runs.items()}
+    columns = [*longer, *regions, *merge_names(f1.values())]
     published = dict(PUBLISHED["ordered-memory"])
     if split != "full":
         published = {LEFT_OUT_OPERATIONS: published[split]}
-    values = {name: operations[name] | left_out[name] for name in runs}
+    values = {name: operations[name] | left_out[name] | f1[name] for name in runs}
     rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
     rows.append(["Ordered Memory, published", *(_fraction(published.get(column)) for column in columns)])
     best = best_cells(rows)
     return Table(
         title="Test accuracy by number of operations"
         + (f" and on what split {split} left out" if regions else ""),
-        columns=["model", *longer, *(f"left out, {region}" for region in regions)],
-        rows=[*rows, *mean_rows(runs, values, columns)],
+        columns=["model", *(f"left out, {name}" if name in regions else name for name in columns)],
+        rows=[*rows, *mean_rows(runs, values, columns), *baseline_rows(runs, columns)],
         best=best,
-        note="Training has at most 6 operations; 12 stands for 12 and more.",
+        note=f"Training has at most 6 operations; 12 stands for 12 and more. {f1_note(runs)}".rstrip(),
     )
 
 

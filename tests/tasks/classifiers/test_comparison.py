@@ -238,6 +238,18 @@ def test_the_table_of_logic_has_the_mean_of_seeds_too():
     assert made.best == {(0, 1), (2, 2)}
 
 
+def test_the_table_of_logic_has_the_f1_of_models_that_return_trees():
+    groups = {"operations": {"7": (0.8, 9)}}
+    runs = {
+        "lstm": finished(LogicConfig(model="lstm"), 0.8, groups),
+        "om 1": finished(LogicConfig(seed=1), 0.8, groups, f1=0.9),
+        "om 2": finished(LogicConfig(seed=2), 0.8, groups, f1=0.7),
+    }
+    made = comparison_table(runs)
+    assert made.columns == ["model", "7", "F1, corpus level"]
+    assert [row[2] for row in made.rows] == [None, 0.9, 0.7, None, "0.8000 ± 0.1414"]
+
+
 def test_other_test_data_are_pointed_out(tmp_path, capsys):
     for seed in (1, 2):
         train("listops", "--seed", seed, "--run-dir", tmp_path / str(seed))

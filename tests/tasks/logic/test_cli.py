@@ -204,7 +204,8 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     for order in ([runs[0], str(few)], [str(few), runs[0]]):
         assert main(["report", *order, "--output", str(page)]) == 0
         header, *rows = capsys.readouterr().out.splitlines()
-        assert header.split() == ["model", "7", "8", "9", "10", "11", "12"]
+        scores = ["F1, corpus level", "F1, sentence level"]
+        assert re.split("  +", header) == ["model", "7", "8", "9", "10", "11", "12", *scores]
         assert "The models were tested on different pairs." in " ".join(rows)
         assert "The models were tested on different pairs." in page.read_text()
     assert main(["report", runs[0], "--output", str(page)]) == 0
@@ -250,7 +251,8 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 def test_published_numbers_of_a_split_stand_beside_pairs_of_7_to_12_operations():
     groups = {"operations": {"7": [0.9, 5]}, LEFT_OUT.format("C"): {"0–6": [0.8, 4], "7–12": [0.7, 5]}}
-    run = FinishedRun(RunDirectory(Path("lstm")), LogicConfig(split="C"), {"accuracy_by": groups})
+    results = {"accuracy_by": groups, "span_f1": {}}
+    run = FinishedRun(RunDirectory(Path("lstm")), LogicConfig(split="C"), results)
     table = comparison_table({"lstm": run})
     assert table.columns == ["model", "7", "left out, 0–6", "left out, 7–12"]
     assert table.rows == [["lstm", 0.9, 0.8, 0.7], ["Ordered Memory, published", None, None, 0.81]]
