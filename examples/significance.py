@@ -32,9 +32,12 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 def read(path: Path) -> list[tuple[list[str], str, bool]]:
     """The texts and the label of each example, and whether its prediction is right."""
-    with path.open(encoding="utf-8") as file:  # splitlines() would also split at other characters in a text
-        rows = [json.loads(line) for line in file]
-    return [(row["texts"], row["label"], row["prediction"] == row["label"]) for row in rows]
+    try:
+        with path.open(encoding="utf-8") as file:  # splitlines() would also split within a text
+            rows = [json.loads(line) for line in file]
+        return [(row["texts"], row["label"], row["prediction"] == row["label"]) for row in rows]
+    except (KeyError, TypeError, ValueError):
+        sys.exit(f"{path}: not what `evaluate --predictions` of a classifier writes, with labels")
 
 
 def main(first: Path, second: Path) -> None:
@@ -42,6 +45,8 @@ def main(first: Path, second: Path) -> None:
     rows, others = read(first), read(second)
     if [row[:2] for row in rows] != [row[:2] for row in others]:
         sys.exit(f"{first} and {second} are predictions for different examples")
+    if not rows:
+        sys.exit(f"{first} is empty")
     right = [(a[2], b[2]) for a, b in zip(rows, others, strict=True)]
     only_first, only_second = right.count((True, False)), right.count((False, True))
     for path, values in zip((first, second), zip(*right, strict=True), strict=True):

@@ -69,6 +69,16 @@ def test_two_models_are_compared_on_the_same_examples_alone(tmp_path):
     for other in (write("c", "xxxxy", "b"), write("d", "xxxx", "a\u2028")):
         with pytest.raises(SystemExit, match="predictions for different examples"):
             run(SIGNIFICANCE, first, other)
+    empty = write("e", "")
+    with pytest.raises(SystemExit, match="e is empty"):
+        run(SIGNIFICANCE, empty, empty)
+
+
+@pytest.mark.parametrize("content", [b"\x88\0", b"{\n", b'{"texts": ["a"], "prediction": "x"}\n', b"[1]\n"])
+def test_a_file_of_something_else_than_labeled_predictions_is_named(content, tmp_path):
+    (tmp_path / "a").write_bytes(content)
+    with pytest.raises(SystemExit, match="a: not what `evaluate --predictions` of a classifier"):
+        run(SIGNIFICANCE, str(tmp_path / "a"), str(tmp_path / "a"))
 
 
 @pytest.fixture
