@@ -7,10 +7,10 @@ sequences: the left formulas, then the right ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from tasks.logic.formulas import (
     PADDING,
     PARENTHESES,
     RELATIONS,
+    FormulaError,
     decode,
     encode,
     parse,
@@ -43,6 +44,9 @@ VALIDATION_EVERY = 10
 """One in this many pairs is held out for validation."""
 
 SIDES = ("left formula", "right formula")
+
+Read = TypeVar("Read")
+Result = TypeVar("Result")
 
 SplitName = Literal["full", "A", "B", "C"]
 
@@ -185,11 +189,29 @@ def make_pair(left: str, right: str) -> FormulaPair:
     Raises:
         FormulaError: a text is not a formula.
     """
-    words = tokenize(left), tokenize(right)
-    formulas = [parse(tokens) for tokens in words]
+    words = for_both(tokenize, left, right)
+    formulas = for_both(parse, *words)
     label = RELATIONS.index(relation(formulas[0].table, formulas[1].table))
     operations = max(formula.operations for formula in formulas)
     return FormulaPair(encode(words[0]), encode(words[1]), label, operations)
+
+
+def for_both(function: Callable[[Read], Result], left: Read, right: Read) -> tuple[Result, Result]:
+    """Apply a function to both formulas of a pair.
+
+    Args:
+        function: reads one formula.
+        left, right: the formulas, in any form.
+    Raises:
+        FormulaError: the function raised it; the message says for which of the two.
+    """
+    results = []
+    for side, formula in zip(SIDES, (left, right), strict=True):
+        try:
+            results.append(function(formula))
+        except FormulaError as error:
+            raise FormulaError(f"{side}: {error}") from None
+    return results[0], results[1]
 
 
 def split(

@@ -14,7 +14,7 @@ from tasks.classifiers.config import TRANSFORMERS
 from tasks.classifiers.encoders import build_encoder, build_head, encode, join_pairs, summary_size
 from tasks.classifiers.transformers import PairTransformer
 from tasks.logic.config import LogicConfig
-from tasks.logic.data import Dataset
+from tasks.logic.data import Dataset, for_both
 from tasks.logic.formulas import (
     PADDING,
     RELATION_NAMES,
@@ -65,8 +65,8 @@ class LogicModel(Classifier):
     def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
         for texts in examples:
             Classifier.check_texts(texts, 2, "formulas")
-        pairs = (map(_without_redundant_parentheses, texts) for texts in examples)
-        return Dataset.from_texts(((left, right) for left, right in pairs), trees=True)
+        pairs = (for_both(_without_redundant_parentheses, *texts) for texts in examples)
+        return Dataset.from_texts(pairs, trees=True)
 
     def forward(self, batch: TokenBatch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))

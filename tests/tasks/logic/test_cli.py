@@ -98,7 +98,9 @@ def test_predict(run, tmp_path, capsys):
     assert heat_map.exists()
     assert (tmp_path / "map-right.png").exists()
     assert main(["predict", "( a ( or b )", "c", *checkpoint]) == 2
-    assert "1 unmatched ( at the end" in capsys.readouterr().err
+    assert "error: left formula: 1 unmatched ( at the end" in capsys.readouterr().err
+    assert main(["predict", "c", "( a ( or x ) )", *checkpoint]) == 2
+    assert "error: right formula: unknown word 'x' at token 5" in capsys.readouterr().err
 
 
 def test_predict_shows_the_true_tree_where_it_differs(run, capsys):

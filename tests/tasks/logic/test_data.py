@@ -163,8 +163,8 @@ def test_files_come_back_as_they_were_written(tmp_path, groups):
         ("#\ta", "expected 3 columns"),
         ("?\ta\tb", "the relation must be one of"),
         ("=\ta\tb", "the relation is =, but these formulas have the relation #"),
-        ("#\ta\t( b", "1 unmatched ( at the end"),
-        ("#\ta\tg", "unknown word 'g' at token 1"),
+        ("#\ta\t( b", "right formula: 1 unmatched ( at the end"),
+        ("#\ta\tg", "right formula: unknown word 'g' at token 1"),
         ("", "expected 3 columns"),
     ],
 )
