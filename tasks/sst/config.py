@@ -110,6 +110,8 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         return self.given_directory or Path("runs", "sst", name)
 
 
+PAPER_DIMENSIONS = 300
+"""Dimensions of the paper's word vectors, GloVe 840B."""
 PAPER: dict[str, Any] = {
     "slot_size": 300,
     "num_slots": 15,

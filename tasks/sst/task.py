@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -13,7 +14,8 @@ from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.classifiers.word_embedding import WordEmbedding
-from tasks.sst.config import PRESETS, SentimentConfig
+from tasks.runs.processes import is_main_process
+from tasks.sst.config import PAPER_DIMENSIONS, PRESETS, SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
@@ -88,6 +90,13 @@ def _initial_model(config: SentimentConfig, splits: Splits[LabeledData]) -> Sent
     )
     vectors = treebank_vectors(config.vectors, vocabulary)
     print(coverage_text(vectors, vocabulary, config.vectors), flush=True)
+    dimensions = vectors.values.shape[1]
+    if config.preset == "paper" and dimensions != PAPER_DIMENSIONS and is_main_process():
+        print(
+            f"warning: --vectors {' '.join(config.vectors)}: {dimensions} dimensions; the paper has GloVe "
+            f"840B in {PAPER_DIMENSIONS} (--vectors glove.840B.300d.zip)",
+            file=sys.stderr,
+        )
     embedding = WordEmbedding(vocabulary, vectors.values.shape[1])
     embedding.weight.copy_(torch.from_numpy(vectors.values))
     return SentimentModel(config, embedding)

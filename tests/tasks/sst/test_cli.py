@@ -208,7 +208,10 @@ def test_files_of_vectors(tmp_path, capsys):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
     assert train(tmp_path / "run", "--model", "lstm", "--vectors", *files) == 0
-    assert "a.txt: " in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "a.txt: " in printed.out
+    warning = f"warning: --vectors {' '.join(files)}: 5 dimensions; the paper has GloVe 840B in 300"
+    assert warning in printed.err
     checkpoint = str(tmp_path / "run" / "best.safetensors")
     assert main(["predict", "a goood funny film", "--checkpoint", checkpoint]) == 0
     assert "random vectors: 1 (goood)" in capsys.readouterr().err
