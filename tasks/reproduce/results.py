@@ -140,13 +140,15 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
 def _option_notes(runs: Sequence[Run]) -> list[str]:
     """Notes about how the runs were trained: each names a condition and the runs that it applies to.
 
-    The conditions are a time limit, a precision other than float32, and a path of data that is not the one
-    of this call.
+    The conditions are generated data, a time limit, a precision other than float32, and a path of data that
+    is not the one of this call.
     """
     tested = [run for run in runs if run.state().is_tested]
     runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
         saved = run.saved
+        if saved.draws_data and saved.data_dir is None:
+            runs_by_condition.setdefault("on generated data, which differ by seed", []).append(run.name)
         if saved.max_minutes is not None:
             runs_by_condition.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
         if saved.precision != "32-true":

@@ -229,6 +229,10 @@ def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, command
     assert commands == {"train": 2, "evaluate": 2}
 
 
+def test_the_table_says_that_runs_were_trained_on_generated_data(finished):
+    assert "Trained on generated data, which differ by seed: all." in finished[1]["notes"]
+
+
 def test_the_table_says_which_runs_were_trained_on_data_of_another_directory(again):
     for config, path in zip(sorted(again.glob("listops/*/config.json")), ("here", "there"), strict=True):
         config.write_text(json.dumps(json.loads(config.read_text()) | {"data_dir": path}))
