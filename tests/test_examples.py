@@ -20,8 +20,10 @@ from tasks.runs.command_options import json_line
 
 ROOT = Path(__file__).parents[1]
 OWN_TASK = ROOT / "examples" / "own_task.py"
+OWN_ENCODER = ROOT / "examples" / "own_encoder.py"
+"""tests/tasks/classifiers/test_own_encoder.py runs it."""
 SIGNIFICANCE = ROOT / "examples" / "significance.py"
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, SIGNIFICANCE})
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, OWN_ENCODER, SIGNIFICANCE})
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
 """Inductor takes long; test_layer.py runs it."""

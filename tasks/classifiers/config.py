@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tasks.classifiers.own_encoder import own_encoder
 from tasks.runs.config import AdamConfig
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction
@@ -23,7 +24,7 @@ ModelName = Literal[
     "gold-tree-rnn",
     "gold-tree-cell",
 ]
-"""Values of `--model`."""
+"""Values of `--model`, without `module:Class`."""
 GOLD_TREE_MODELS = ("gold-tree-lstm", "gold-tree-rnn", "gold-tree-cell")
 """Encoders that get the true tree as input."""
 BIDIRECTIONAL = ("ordered-memory", "lstm", "onlstm")
@@ -34,7 +35,7 @@ TRANSFORMERS = ("transformer", "universal-transformer")
 """Encoders that use `--layers` and `--heads`."""
 
 _SLOTS = ("num_slots", "test_num_slots")
-_OPTIONS: dict[ModelName, tuple[str, ...]] = {
+_OPTIONS: dict[str, tuple[str, ...]] = {
     "ordered-memory": (
         *_SLOTS,
         *("score", "cell", "cell_dropout", "attention_dropout", "occupancy_threshold"),
@@ -85,8 +86,9 @@ class DropoutConfig(AdamConfig):
 class EncoderConfig(DropoutConfig):
     """Model: sizes and backend."""
 
-    model: ModelName = "ordered-memory"
-    """Sequence encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the embeddings."""
+    model: ModelName | str = "ordered-memory"
+    """Sequence encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the embeddings;
+    `module:Class` is an encoder of your own."""
     bidirectional: bool = False
     """Read in both directions (ordered-memory, lstm and onlstm)."""
     embedding_size: int = 128
@@ -123,6 +125,9 @@ class EncoderConfig(DropoutConfig):
         check_at_least(1, self, "embedding_size", "slot_size", "num_slots", "test_num_slots")
         check_at_least(1, self, "recompute_every", "num_layers", "chunk_size", "layers", "heads")
         check_fraction(self, "occupancy_threshold")
+        if self.model not in _OPTIONS and own_encoder(self.model) is None:
+            names = ", ".join(_OPTIONS)
+            raise UserError(f"--model must be one of {names}, or module:Class, got {self.model!r}")
         if self.bidirectional and self.model not in BIDIRECTIONAL:
             raise UserError(
                 f"--bidirectional needs --model {', '.join(BIDIRECTIONAL)}, got --model {self.model}"
@@ -144,7 +149,8 @@ class EncoderConfig(DropoutConfig):
 
     @property
     def unused(self) -> dict[str, str]:
-        others = {name for names in _OPTIONS.values() for name in names} - set(_OPTIONS[self.model])
+        every = {name for names in _OPTIONS.values() for name in names}
+        others = every.difference(_OPTIONS.get(self.model, every))
         unused = super().unused | dict.fromkeys(sorted(others), f"with --model {self.model}")
         if self.model in LSTMS and self.num_layers == 1:
             unused["hidden_dropout"] = "with --num-layers 1"
@@ -158,13 +164,15 @@ class EncoderConfig(DropoutConfig):
     @property
     def may_leave_parameters_unused(self) -> bool:
         """Whether some parameters may have no gradient: in a batch of single tokens, nothing is composed."""
-        return self.needs_trees or self.model in ("gumbel-tree-lstm", "crvnn")
+        may_be_unused = self.needs_trees or self.model in ("gumbel-tree-lstm", "crvnn")
+        return may_be_unused or self.model not in _OPTIONS
 
     @property
     def model_name(self) -> str:
         """The model with its cell and direction, if they are not the default, for the name of a run."""
         cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
-        return self.model + cell + ("-bidirectional" if self.bidirectional else "")
+        name = self.model.rpartition(":")[2]  # the class of an encoder of one's own
+        return name + cell + ("-bidirectional" if self.bidirectional else "")
 
 
 @dataclass

@@ -16,9 +16,10 @@ from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
 from ordered_memory.devices import copy_to
 from ordered_memory.modes import autocast_of_lstm
-from tasks.classifiers.config import EncoderConfig, ModelName
+from tasks.classifiers.config import EncoderConfig
 from tasks.classifiers.crvnn import CRvNN
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
+from tasks.classifiers.own_encoder import own_encoder
 from tasks.classifiers.rrnet import Rollout, RRNet
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
@@ -74,9 +75,16 @@ def build_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         UserError: the encoder does not accept an option.
     """
     try:
-        return BUILDERS[config.model](config, input_size)
+        return BUILDERS.get(config.model, _own_encoder)(config, input_size)
     except ValueError as error:
         raise argument_error(error, config) from None
+
+
+def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
+    found = own_encoder(config.model)
+    if found is None:
+        raise UserError(f"--model {config.model}: no such encoder")
+    return found(config, input_size)
 
 
 def _ordered_memory(config: EncoderConfig, input_size: int) -> nn.Module:
@@ -127,7 +135,7 @@ def _transformer(config: EncoderConfig, input_size: int) -> nn.Module:
     return Transformer(input_size, *sizes, config.cell_dropout, shared=shared)
 
 
-BUILDERS: dict[ModelName, Callable[[EncoderConfig, int], nn.Module]] = {
+BUILDERS: dict[str, Callable[[EncoderConfig, int], nn.Module]] = {
     "ordered-memory": _ordered_memory,
     "lstm": _lstm,
     "onlstm": _onlstm,
@@ -196,7 +204,8 @@ def encode(
     """Encode a batch of sequences.
 
     Args:
-        encoder: encoder from `build_encoder`, or any module that maps (embedded, lengths) to the summaries.
+        encoder: encoder from `build_encoder`, or any module that maps (embedded, lengths) to `Encoded` or to
+            the summaries.
         embedded: (B, T, E), padded on the right.
         lengths: (B,) int64, on the CPU.
         trees: the true trees, for an encoder of `GOLD_TREE_MODELS`.
@@ -233,7 +242,8 @@ def encode(
                 )
             return Encoded(encoder(embedded.flatten(0, 1).index_select(0, trees.words), trees))
         case _:
-            return Encoded(encoder(embedded, lengths))
+            output = encoder(embedded, lengths)
+            return output if isinstance(output, Encoded) else Encoded(output)
 
 
 def _lstm_summary(encoder: nn.LSTM, tokens: Tensor, lengths: Tensor) -> Tensor:

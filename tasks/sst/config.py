@@ -52,9 +52,9 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
     """Default values of the other options: `paper` has the paper's, which needs GloVe 840B in 300 dimensions
     (to be named by --vectors); `small` has smaller slots, `distinct` phrases and averaged weights; `demo`
     trains in minutes on generated sentences."""
-    model: ModelName = "ordered-memory"
+    model: ModelName | str = "ordered-memory"
     """Phrase encoder. `gold-tree-` encoders get the true trees as input; `mean` averages the word vectors or,
-    with --encoder, the encoder's outputs."""
+    with --encoder, the encoder's outputs; `module:Class` is an encoder of your own."""
 
     def check(self) -> None:
         super().check()

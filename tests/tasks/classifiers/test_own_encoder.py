@@ -1,0 +1,99 @@
+"""`--model module:Class`: an encoder that is not part of the project."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.encoders import build_encoder, encode
+from tasks.listops.model import ListOpsModel
+from tests.commands import MAIN, TINY, refusal
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+GRU = ("--model", "own_encoder:GRU")
+
+
+@pytest.fixture(autouse=True)
+def directory(monkeypatch, tmp_path):
+    """A directory to work in, as `python -m` adds it to the path of modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return tmp_path
+
+
+@pytest.mark.parametrize("task", ["listops", "logic", "sst"])
+def test_it_trains_resumes_and_has_trees_in_every_task(task, directory):
+    main = MAIN[task]
+    train = ["train", *TINY[task].split(), *GRU, "--run-dir", "run"]
+    assert main(train) == 0
+    assert main([*train, "--resume", "--epochs", "2"]) == 0
+    results = json.loads(Path("run", "results.json").read_text())
+    assert {"model", "random"} <= results["span_f1"].popitem()[1].keys()
+    evaluate = ["evaluate", "--checkpoint", "run/best.safetensors", "--json", "results.json"]
+    assert main(evaluate) == 0
+    assert json.loads(Path("results.json").read_text())["accuracy"] == results["accuracy"]
+
+
+def test_the_run_is_named_after_the_class_and_no_option_is_unused(capsys):
+    config = ClassifierConfig(model="own_encoder:GRU", slot_size=6)
+    config.check()
+    assert config.model_name == "GRU"
+    assert "heads" not in config.unused
+    assert config.may_leave_parameters_unused
+    message = refusal(MAIN["listops"], capsys, *TINY["listops"].split(), *GRU, "--bidirectional")
+    assert message.endswith("got --model own_encoder:GRU")
+
+
+def test_the_example_does_not_depend_on_padding():
+    torch.manual_seed(0)
+    encoder = build_encoder(ClassifierConfig(model="own_encoder:GRU", slot_size=6), 4)
+    embedded, lengths = torch.randn(3, 7, 4), torch.tensor([7, 1, 4])
+    together = encode(encoder, embedded, lengths)
+    for i, length in enumerate(lengths):
+        alone = encode(encoder, embedded[i : i + 1, :length], lengths[i : i + 1])
+        torch.testing.assert_close(alone.summary[0], together.summary[i])
+        torch.testing.assert_close(alone.distances[0], together.distances[i, :length])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("gru", "--model must be one of ordered-memory, lstm"),
+        (".own:GRU", "--model must be one of ordered-memory, lstm"),
+        ("own:GRU", "--model own:GRU: Python finds no module own"),
+        ("own.b:GRU", "--model own.b:GRU: Python finds no module own"),
+        ("own_encoder.b:GRU", "--model own_encoder.b:GRU: Python finds no module own_encoder.b"),
+        ("own_encoder:GR", "--model own_encoder:GR: own_encoder has no class GR that is a torch.nn.Module"),
+        ("os:system", "--model os:system: os has no class system that is a torch.nn.Module"),
+        ("json:JSONDecoder", "--model json:JSONDecoder: json has no class JSONDecoder that is"),
+    ],
+)
+def test_what_is_no_encoder_is_named(model, message, capsys):
+    words = [*TINY["listops"].split(), "--model", model]
+    assert refusal(MAIN["listops"], capsys, *words).startswith(message)
+
+
+def test_an_error_in_the_module_is_not_hidden(directory):
+    (directory / "broken.py").write_text("import no_such_module\n")
+    importlib.invalidate_caches()
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        ClassifierConfig(model="broken:GRU").check()
+
+
+def test_a_checkpoint_needs_the_module(directory, monkeypatch):
+    copy = directory / "copied_encoder.py"
+    copy.write_bytes((EXAMPLES / "own_encoder.py").read_bytes())
+    importlib.invalidate_caches()
+    train = ["train", *TINY["listops"].split(), "--model", "copied_encoder:GRU", "--run-dir", "run"]
+    assert MAIN["listops"](train) == 0
+    assert ListOpsModel.from_pretrained("run/best.safetensors").answer("[MAX 2 9 ]").trees is not None
+    copy.unlink()
+    monkeypatch.delitem(sys.modules, "copied_encoder")
+    importlib.invalidate_caches()
+    with pytest.raises(ValueError, match=r"run/best\.safetensors: --model copied_encoder:GRU: Python finds"):
+        ListOpsModel.from_pretrained("run/best.safetensors")
