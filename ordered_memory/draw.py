@@ -107,6 +107,10 @@ def tree_svg(
     Raises:
         TypeError: not a tree.
         ValueError: not a tree over the tokens, or the sentiment of a node is missing or outside [-1, 1].
+    Example:
+        >>> svg = tree_svg(((0, 1), 2), ["the", "cat", "sat"])
+        >>> svg[:4], svg.count('class="leaf"')
+        ('<svg', 3)
     """
     check_tokens(tree, tokens)
     children = _children(tree)
@@ -177,6 +181,9 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     Raises:
         ValueError: the attention is not (T, N) for T tokens.
         ModuleNotFoundError: matplotlib is not installed.
+    Example:
+        >>> figure = attention_figure([[0, 0], [0.1, 0.9], [0.8, 0.2]], ["the", "cat", "sat"])
+        >>> figure.savefig("attention.png")  # doctest: +SKIP
     """
     values = _array(attention)
     if values.ndim != 2 or len(values) != len(tokens):

@@ -50,6 +50,14 @@ def step(
         masks: dropout masks; None for no dropout.
     Returns:
         The new state (the output of the step is `state.candidate[:, -1]`) and p, (B, N).
+    Example:
+        >>> from ordered_memory import GatedRecursiveCell, NormalizedScore
+        >>> modules = Modules(NormalizedScore(8), GatedRecursiveCell(8), torch.nn.LayerNorm(8))
+        >>> x = torch.randn(2, 8)
+        >>> state = initial_state(batch_size=2, num_slots=3, like=x)
+        >>> state, p = step(x, state, modules)
+        >>> state.candidate.shape, p.shape
+        (torch.Size([2, 3, 8]), torch.Size([2, 3]))
     """
     masks = masks or StepMasks()
     score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_CELL_MASKS

@@ -97,6 +97,9 @@ def read_spans(trees: Sequence[Tree], name: str = "trees") -> list[TreeSpans]:
         The spans of each tree.
     Raises:
         TypeError, ValueError: an entry is not a tree, as for `span_f1`.
+    Example:
+        >>> [(tree.size, sorted(tree.spans)) for tree in read_spans([((0, 1), 2)])]
+        [(3, [(0, 1), (0, 2)])]
     """
     return [_read_tree(tree, f"{name}[{i}]") for i, tree in enumerate(trees)]
 

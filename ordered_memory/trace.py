@@ -136,6 +136,10 @@ def read_attention(
         ValueError: the attention is not (T, N) for T tokens, or an entry is NaN, infinite or negative; or the
             first token that is read attends to a slot, or a later one attends to none; or the direction is
             unknown.
+    Example:
+        >>> trace = read_attention(torch.tensor([[0.0, 0.0], [0.1, 0.9], [0.2, 0.8]]), ["the", "cat", "sat"])
+        >>> [node["children"] for node in trace["nodes"]]
+        [[0, 1], [3, 2]]
     """
     check_direction(direction)
     check_tensor("attention", attention)
@@ -207,6 +211,10 @@ def read_distances(
         TypeError: the distances are not a tensor.
         ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
             temperature is not positive, or the direction is unknown.
+    Example:
+        >>> trace = read_distances(torch.tensor([[9.0, 1.0, 5.0]]), ["the", "cat", "sat"])
+        >>> [node["children"] for node in trace["layers"][0]["trees"]["unbiased"]]
+        [[0, 1], [3, 2]]
     """
     check_direction(direction)
     check_tensor("distances", distances)
@@ -252,6 +260,10 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
         A trace with `nodes`.
     Raises:
         TypeError, ValueError: not a tree over these tokens.
+    Example:
+        >>> trace = read_tree(((0, 1), 2), ["the", "cat", "sat"])
+        >>> trace["nodes"][0]
+        {'first': 0, 'last': 1, 'children': [0, 1]}
     """
     check_tokens(tree, tokens)
     return {**empty_trace(tokens), "nodes": nodes_of(tree)}
@@ -286,6 +298,11 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         words: positions of the words among the tokens; None for all tokens.
     Raises:
         TypeError, ValueError: not a tree over the words, or the words are not among the tokens.
+    Example:
+        >>> trace = read_tree((0, (1, 2)), ["the", "cat", "sat"])
+        >>> add_true_tree(trace, ((0, 1), 2))
+        >>> [node["in_true_tree"] for node in trace["nodes"]]
+        [False, True]
     """
     size = len(trace["tokens"])
     positions = [operator.index(word) for word in (range(size) if words is None else words)]

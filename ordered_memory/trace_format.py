@@ -157,6 +157,9 @@ def to_json(traces: Sequence[Trace]) -> str:
     Raises:
         TypeError: one trace in place of a list, or a value that JSON does not have.
         ValueError: a number is NaN or infinity.
+    Example:
+        >>> to_json([{"tokens": ["a"], "caption": "", "direction": "forward", "words": [0]}])[:52]
+        '{"format":"ordered-memory-trace","version":1,"traces'
     """
     if isinstance(traces, Mapping):
         raise TypeError("traces must be a list of traces, got one trace: pass [trace]")

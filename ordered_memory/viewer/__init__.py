@@ -68,6 +68,10 @@ def write_page(
         traces, title, text: see `viewer_page`.
     Raises:
         ModuleNotFoundError, ValueError: as in `viewer_page`.
+    Example:
+        >>> from ordered_memory.trace import read_tree
+        >>> trace = read_tree(((0, 1), 2), ["the", "cat", "sat"])
+        >>> write_page("page.html", [trace], title="A sentence")  # doctest: +SKIP
     """
     page = viewer_page(traces, title, text).encode()
     Path(path).write_bytes(page)
