@@ -11,7 +11,7 @@ from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, Trai
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."
 TREE_F1 = ("span_f1", str(CORPUS_LEVEL), "model")
 """Where the F1 of induced trees is found in results.json."""
-INDUCING = ("ordered-memory", "ordered-memory-tree-rnn-cell", "gumbel-tree-lstm")
+INDUCING = ("ordered-memory", "ordered-memory-tree-rnn-cell", "onlstm", "gumbel-tree-lstm")
 """The models whose rows have the F1 of induced trees."""
 
 NAMES = {
