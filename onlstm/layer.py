@@ -166,7 +166,9 @@ class ONLSTM(OrderedNeurons):
             lengths: number of tokens of each sequence, (B,) integers in 1..T, on the CPU as for
                 `pack_padded_sequence`; None if nothing is padded. (nn.LSTM has no such argument: its padded
                 sequences must be packed.) Values in the padding have no effect, and h_n and c_n are the state
-                after each sequence's last token (in the backward direction, after its first). `torch.compile`
+                after each sequence's last token (in the backward direction, after its first). With `hx` a
+                length may also be 0: such a sequence, which an earlier call has read to its end, keeps its
+                state, and its output and distances are zero (in a graph, not all may be 0). `torch.compile`
                 of older versions of PyTorch breaks the graph here, unless
                 `torch._dynamo.config.capture_dynamic_output_shape_ops` is True.
             distances: also return the distances of every layer and direction.
@@ -176,8 +178,8 @@ class ONLSTM(OrderedNeurons):
         Raises:
             TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
             ValueError: `input` does not have two or three axes, or has the wrong dtype; or `lengths` is not
-                one integer in 1..T for each sequence, or is given with a PackedSequence or without a batch
-                axis. (Under `torch.compile` lengths outside 1..T raise a RuntimeError.)
+                one integer in range for each sequence, or is given with a PackedSequence or without a batch
+                axis. (Under `torch.compile` lengths out of range raise a RuntimeError.)
             RuntimeError: `input` has the wrong number of features, is on the wrong device or has T = 0, or
                 `hx` has the wrong shape, dtype or device. These exception types are those of nn.LSTM. A
                 BackendError, which is a RuntimeError: the backend that `backend` names cannot run here.
@@ -247,7 +249,11 @@ class ONLSTM(OrderedNeurons):
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
         if hx is not None:
             self._check_state(hx, batch_size, time_major)
-        checked_lengths = check_lengths(lengths, time_major)
+        checked_lengths = (
+            check_lengths(lengths, time_major, hint="0 is allowed with an initial state")
+            if hx is None
+            else check_lengths(lengths, time_major, least=0)
+        )
         tokens, count = time_major.flatten(0, 1), steps * batch_size
         reversal = None
         if checked_lengths is None or batch_size == 0:
@@ -257,7 +263,11 @@ class ONLSTM(OrderedNeurons):
                 reversal = reversal.view(steps, batch_size).flip(0).flatten()
             output, state, distances = self._run(tokens, batch_sizes, batch_size, hx, reversal, weights)
         else:
+            if torch.compiler.is_compiling() and hx is not None:
+                torch._assert_async((checked_lengths > 0).any(), "in a graph, one length must be above 0")
             positions, batch_sizes, order = pack_indices(checked_lengths, steps, tokens.device)
+            if positions.shape[0] == 0:  # every sequence has ended: one step that reads no tokens
+                batch_sizes = batch_sizes.new_zeros(1)
             tokens, hx = tokens.index_select(0, positions), reorder(hx, order)
             if self.bidirectional:
                 reversal = reversal_of(batch_sizes, tokens)

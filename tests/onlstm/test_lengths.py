@@ -94,6 +94,60 @@ def test_each_sequence_is_read_as_if_it_were_alone():
         assert_close(c_n[:, [i]], c_i)
 
 
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}], ids=str)
+@pytest.mark.parametrize("backend", NAMES)
+def test_a_sequence_without_tokens_keeps_its_state(backend, options):
+    layer = make(backend=backend, **options)
+    for lengths in ([3, 0, 7, 0], [0, 0, 0, 1], [0, 0, 0, 0]):
+        x, state = inputs(layer)
+        upstream = [torch.randn_like(one) for one in state]
+        ended = [i for i, length in enumerate(lengths) if length == 0]
+        output, last, distances = layer(x, state, lengths=lengths, distances=True)
+        for one, other in zip(last, state, strict=True):
+            assert torch.equal(one[:, ended], other[:, ended])
+        assert (output[:, ended] == 0).all()
+        assert (torch.stack(distances)[..., ended] == 0).all()
+        gradients = torch.autograd.grad(last, (*state, x, *layer.parameters()), upstream)
+        for one, other in zip(gradients[:2], upstream, strict=True):
+            assert torch.equal(one[:, ended], other[:, ended])
+        assert (gradients[2][:, ended] == 0).all()
+        running = [i for i, length in enumerate(lengths) if length > 0]
+        if running:
+            alone = layer(
+                x[:, running], tuple(one[:, running] for one in state), lengths=[lengths[i] for i in running]
+            )
+            assert_close(output[:, running], alone[0])
+            assert_close(last[1][:, running], alone[1][1])
+
+
+def test_a_padded_batch_in_chunks_equals_the_whole():
+    layer = make(num_layers=2)
+    x, _ = inputs(layer)
+    lengths = torch.tensor([7, 2, 3, 5])
+    output, state, distances = layer(x, lengths=lengths, distances=True)
+    first = layer(x[:3], lengths=lengths.clamp(max=3), distances=True)
+    second = layer(x[3:], first[1], lengths=(lengths - 3).clamp(min=0), distances=True)
+    assert_close(torch.cat([first[0], second[0]]), output)
+    assert_close(torch.cat([first[2].forget, second[2].forget], dim=1), distances.forget)
+    for one, other in zip(second[1], state, strict=True):
+        assert_close(one, other)
+
+
+@torch._dynamo.config.patch("capture_dynamic_output_shape_ops", True)
+def test_compiled_lengths_of_zero():
+    torch._dynamo.reset()
+    layer = make(num_layers=2, bidirectional=True)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, state = inputs(layer)
+    for lengths in (torch.tensor([3, 0, 7, 0]), torch.tensor([0, 2, 0, 0])):
+        actual = flat(*compiled(x, state, lengths=lengths, distances=True))
+        expected = flat(*layer(x, state, lengths=lengths, distances=True))
+        for one, other in zip(actual, expected, strict=True):
+            assert_close(one, other)
+    with pytest.raises(RuntimeError, match=r"in a graph, one length must be above 0"):
+        compiled(x, state, lengths=torch.tensor([0, 0, 0, 0]))
+
+
 @pytest.mark.parametrize("lengths", [(3, 5, 1, 3), np.array(LENGTHS, np.uint8), torch.tensor(LENGTHS).int()])
 def test_lengths_may_be_any_integers(lengths):
     layer = make()
@@ -127,7 +181,10 @@ def test_autocast_gives_the_dtypes_of_an_input_without_padding(backend):
     ("lengths", "message"),
     [
         ([3, 5, 1], r"lengths must have one entry for each of 4 sequences, got 3"),
-        ([3, 5, 0, 3], r"lengths must lie in 1\.\.7 \(T\), got lengths\[2\] = 0$"),
+        (
+            [3, 5, 0, 3],
+            r"lengths must lie in 1\.\.7 \(T\), got lengths\[2\] = 0 \(0 is allowed with an initial state\)$",
+        ),
         ([3, 8, 1, 3], r"lengths must lie in 1\.\.7 \(T\), got lengths\[1\] = 8$"),
         ([3.0, 5.0, 1.0, 3.0], r"lengths must be one integer for each sequence"),
         (torch.tensor(LENGTHS, device="meta"), r"lengths must be on the CPU"),
