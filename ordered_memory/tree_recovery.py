@@ -179,7 +179,9 @@ def from_distances(
             returns. Values after the end of a sequence are ignored. There is a warning if distances in
             float16 or bfloat16 are equal, since this is usually due to rounding. The distance of the first
             token that is read is compared only for "prpn"; the other trees do not depend on it.
-        lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens.
+        lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens. There
+            is a warning if it is None and the distances look padded: some sequences, but not all, end in
+            zeros, and there are no others.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.
         batch_first: as in the layer.
@@ -210,6 +212,8 @@ def from_distances(
     sizes = sequence_lengths(lengths, *batch.shape)
     check_temperature(temperature)
     _check_distances(batch, sizes, temperature if decoding == "cky" else None, direction)
+    if lengths is None:
+        _warn_of_padding(batch)
     forward = direction == "forward"
     rows = [batch[i, :size] if forward else batch[i, :size].flip(0) for i, size in enumerate(sizes)]
     low_precision = distances.dtype in (torch.bfloat16, torch.float16)
@@ -324,6 +328,20 @@ def _check_distances(
         raise ValueError(
             'expected distances / temperature to be finite for "cky", got '
             f"{batch[sequence, token].item()} / {temperature} at token {token} of sequence {sequence}"
+        )
+
+
+def _warn_of_padding(batch: Tensor) -> None:
+    """Warn if distances, (B, T), that were given without lengths are zero where padding would be."""
+    zero = batch == 0
+    at_end = zero.flip(1).cumprod(1).flip(1).bool()
+    ended = at_end.any(1)
+    if bool(ended.any()) and not bool(ended.all()) and torch.equal(zero, at_end):
+        sequences = reprlib.repr(ended.nonzero().flatten().tolist())
+        warnings.warn(
+            f"the distances of sequences {sequences} end in zeros, as where the layer has read padding, and "
+            "the trees contain it: pass the lengths that the layer was called with",
+            stacklevel=3,
         )
 
 

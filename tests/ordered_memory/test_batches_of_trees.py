@@ -39,6 +39,26 @@ def turned_round(tree, last):
     return last - tree if isinstance(tree, int) else tuple(turned_round(part, last) for part in tree[::-1])
 
 
+@pytest.mark.parametrize("decoding", recovery.DECODINGS)
+@pytest.mark.parametrize("direction", recovery.DIRECTIONS)
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_padding_that_would_be_part_of_a_tree_is_named(batch_first, direction, decoding):
+    layer = ONLSTM(3, 8, bidirectional=True, batch_first=batch_first)
+    x = torch.randn(5, 9, 3) if batch_first else torch.randn(9, 5, 3)
+    d = layer(x, lengths=LENGTHS, distances=True)[2].forget[recovery.DIRECTIONS.index(direction)]
+    options = {"decoding": decoding, "direction": direction, "batch_first": batch_first}
+    with pytest.warns(UserWarning, match=r"sequences \[1, 2, 4\] end in zeros.*pass the lengths") as caught:
+        recovery.from_distances(d, **options)
+    assert caught[0].filename == __file__
+    recovery.from_distances(d, LENGTHS, **options)
+    recovery.from_distances(layer(x, distances=True)[2].forget[0], **options)
+
+
+def test_zeros_that_are_not_those_of_padding_are_distances():
+    for d in ([[1.0, 2, 0], [1, 0, 0]], [[1.0, 2, 3], [0, 1, 0]], [[0.0, 2, 3], [1, 2, 0]], [[1.0, 0, 0]]):
+        assert recovery.from_distances(torch.tensor(d), decoding="prpn", batch_first=True)
+
+
 def test_one_direction_of_two_is_read_as_it_was():
     layer = OrderedMemory(3, 8, 5, bidirectional=True)
     attention = layer(torch.randn(9, 5, 3), lengths=LENGTHS).attention
