@@ -137,20 +137,22 @@ def check_sizes(
     return sizes["input_size"], hidden_size, sizes["num_layers"], chunk_size
 
 
-def check_pair(hx: object) -> None:
+def check_pair(hx: object, hint: str = "") -> None:
     """Check that the caller's initial state is a pair or None.
 
     Args:
         hx: (h, c), or None.
+        hint: what the caller may have meant to pass, for the error message.
     Raises:
         TypeError: `hx` is anything else.
     """
     if hx is None:
         return
     if not (isinstance(hx, (tuple, list)) and len(hx) == 2):
-        raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}")
+        hint = f" ({hint})" if hint else ""
+        raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}{hint}")
     for i, tensor in enumerate(hx):
-        check_tensor(f"hx[{i}]", tensor)
+        check_tensor(f"hx[{i}]", tensor, hint)
 
 
 def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:

@@ -218,6 +218,21 @@ def check_lengths(
     return values
 
 
+def lengths_hint(state: object) -> str:
+    """What the caller of a layer may have meant whose initial state is not one, for the error message.
+
+    Args:
+        state: the caller's argument.
+    Returns:
+        "did you mean lengths=?" if the argument could be lengths, else "".
+    """
+    if isinstance(state, Tensor):
+        integers = state.dtype in INTEGERS
+    else:
+        integers = isinstance(state, (tuple, list)) and bool(state) and all(isinstance(n, int) for n in state)
+    return "did you mean lengths=?" if integers else ""
+
+
 def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:
     """Check the lengths of sequences as `check_lengths` does, and return them as ints.
 

@@ -13,7 +13,6 @@ from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import BACKENDS
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
-    INTEGERS,
     check_device,
     check_dtype,
     check_fixed,
@@ -22,6 +21,7 @@ from ordered_memory.checks import (
     check_lengths,
     check_name,
     check_sequences,
+    lengths_hint,
     positive_int,
 )
 from ordered_memory.direction import Direction
@@ -333,15 +333,12 @@ def _check_three_tensors(state: object) -> None:
     """Check that the caller's state is a state or None. Its shapes are checked later."""
     if state is None:
         return
-    got, hint = type(state).__name__, ""
+    got, hint = type(state).__name__, lengths_hint(state)
     if isinstance(state, (tuple, list)):
         if len(state) == 3 and all(isinstance(tensor, Tensor) for tensor in state):
             return
         got = f"a {got} of {len(state)}"
         if len(state) == 3:
             got += f": {', '.join(type(tensor).__name__ for tensor in state)}"
-        if state and all(isinstance(entry, int) for entry in state):
-            hint = " (did you mean lengths=?)"
-    elif isinstance(state, Tensor) and state.dtype in INTEGERS:
-        hint = " (did you mean lengths=?)"
+    hint = f" ({hint})" if hint else ""
     raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}{hint}")

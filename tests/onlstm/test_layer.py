@@ -494,6 +494,22 @@ def test_batch_mates_and_order_change_nothing(backend, bidirectional):
         assert_close(c_n[:, b], c)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (torch.tensor([4, 2, 1]), r"got Tensor \(did you mean lengths=\?\)"),
+        ([4, 2, 1], r"got list \(did you mean lengths=\?\)"),
+        ([4, 2], r"hx\[0\] to be a tensor \(did you mean lengths=\?\), got int"),
+        (torch.tensor(3), r"got Tensor \(did you mean"),
+        ([], r"got list$"),
+        (torch.zeros(1, 3, 6), r"got Tensor$"),
+    ],
+)
+def test_lengths_in_place_of_the_state_are_named(lengths, message):
+    with pytest.raises(TypeError, match=message):
+        ONLSTM(5, 6)(torch.randn(4, 3, 5), lengths)
+
+
 @pytest.mark.parametrize("hx", [torch.zeros(1, 3, 6), (torch.zeros(1, 3, 6),), torch.zeros(2, 1, 3, 6)])
 def test_a_state_that_is_no_pair_is_named(hx):
     x = torch.randn(4, 3, 5)
