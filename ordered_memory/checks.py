@@ -197,7 +197,7 @@ def check_lengths(
     if lengths is None:
         return None
     steps, batch_size = inputs.shape[:2]
-    values = _to_length_tensor(lengths, batch_size)
+    values = _to_length_tensor(lengths, batch_size, steps)
     if values.device.type != "cpu":
         raise ValueError(
             f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
@@ -249,12 +249,12 @@ def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, lo
         raise ValueError(f"expected sequences of at least one token, got T = {longest}")
     if lengths is None:
         return [longest] * batch_size
-    sizes: list[int] = _to_length_tensor(lengths, batch_size).tolist()
+    sizes: list[int] = _to_length_tensor(lengths, batch_size, longest).tolist()
     _check_range(sizes, longest)
     return sizes
 
 
-def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int) -> Tensor:
+def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int, steps: int) -> Tensor:
     """Convert lengths to a (B,) int64 tensor, if they are one integer per sequence. Does not check ranges."""
     try:
         values = lengths if isinstance(lengths, Tensor) else _as_tensor(lengths)
@@ -268,7 +268,10 @@ def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int) -> Tenso
             f"got shape {tuple(values.shape)}, dtype {values.dtype}"
         )
     if values.shape[0] != batch_size:
-        raise ValueError(f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}")
+        hint = " (as many as there are steps: check batch_first)" if values.shape[0] == steps else ""
+        raise ValueError(
+            f"lengths must have one entry for each of {batch_size} sequences, got {len(values)}{hint}"
+        )
     return values.to(torch.int64)
 
 

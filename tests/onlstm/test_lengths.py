@@ -180,7 +180,8 @@ def test_autocast_gives_the_dtypes_of_an_input_without_padding(backend):
 @pytest.mark.parametrize(
     ("lengths", "message"),
     [
-        ([3, 5, 1], r"lengths must have one entry for each of 4 sequences, got 3"),
+        ([3, 5, 1], r"lengths must have one entry for each of 4 sequences, got 3$"),
+        ([3] * 7, r"for each of 4 sequences, got 7 \(as many as there are steps: check batch_first\)$"),
         (
             [3, 5, 0, 3],
             r"lengths must lie in 1\.\.7 \(T\), got lengths\[2\] = 0 \(0 is allowed with an initial state\)$",
