@@ -13,7 +13,7 @@ import re
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
@@ -50,6 +50,9 @@ SHOWN_CHARACTERS = 60
 TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
 LABELED, UNLABELED = re.compile(r"\([^\s()]", re.ASCII), re.compile(r"\(\s+[^\s()]", re.ASCII)
 """A bracket right before a label, or a space before a word."""
+
+NUMBERED = re.compile(r"\d+=.")
+"""A word of a discontinuous tree, with its place in the sentence: `(VP (VB 0=Wake) (RP 2=up))`."""
 
 LabeledSpan = tuple[str, int, int]
 
@@ -243,6 +246,7 @@ def _parse_trees(
                     stack[-1].children.append(tree)
                 else:
                     location = f"{name}, line {bracket.line}"
+                    _check_continuous(words, location)
                     yield None if tree is None else TreebankSentence(words, tree, list(spans), location)
     if stack:
         raise UserError(f"{name}, line {stack[0].line}: the first '(' of the tree is never closed")
@@ -285,6 +289,15 @@ def _close_bracket(
     if label and len(words) - bracket.start > 1:
         spans[label, bracket.start, len(words) - 1] = None
     return (children[0] if len(children) == 1 else children) if children else None
+
+
+def _check_continuous(words: Sequence[str], where: str) -> None:
+    """Raise a UserError if every word has its place in front of it: the words are out of order, then."""
+    if len(words) > 1 and all(map(NUMBERED.match, words)):
+        raise UserError(
+            f"{where}: expected words, got {words[0][:SHOWN_CHARACTERS]!r}, a word with its place in the "
+            "sentence; discontinuous trees cannot be read"
+        )
 
 
 def _missing_tag_error(word: str, where: str) -> UserError:

@@ -101,6 +101,7 @@ def test_very_deep_trees_are_read():
         ("(S (NP\nPierre Vinken))", "line 2: the word 'Vinken' has no bracket with a part-of-speech tag"),
         ("(S (NN a)\n b)", "line 2: the word 'b' has no bracket with a part-of-speech tag of its own"),
         ("(S a\n (NN b))", "line 2: the word 'a' has no bracket with a part-of-speech tag of its own"),
+        ("(S (NN a))\n(S (VP (VB 0=Wake) (RP 2=up)) (NN 1=her))", "line 2: expected words, got '0=Wake'"),
         ("", "no trees in this file"),
         ("\n \n", "no trees in this file"),
     ],
