@@ -179,10 +179,12 @@ def _evaluate(config: EvaluateConfig) -> None:
     kind, temperature = DISTANCES[trained.config.model], config.temperature_for(trained)
     evaluation = evaluate(gold.sentences, distances, layers, temperature, gold.labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
+    has_punctuation = Tokenizer(trained.vocabulary).tokenization == "treebank"
     results: dict[str, Any] = {
         "model": kind.name,
         "unit": kind.unit,
         **gold.facts(),
+        "lacks_punctuation": has_punctuation and bool(gold.treebank.dropped),
         "conventions": CONVENTION_NAMES,
         "coverage": trained.vocabulary.coverage(spelled).known_fraction,
         "config": config_to_dict(config) | {"temperature": temperature},

@@ -56,6 +56,10 @@ RECALL_CONVENTION = (
     "Recall: the fraction of true constituents of two or more words whose span is predicted, over all "
     "sentences. The whole-sentence span counts; each label of a span counts once."
 )
+LACKS_PUNCTUATION = (
+    "The model's vocabulary has punctuation, but the model reads these sentences without it, unlike its "
+    "training text."
+)
 PUBLISHED_COLUMNS = ["trees", "WSJ test section", f"WSJ10, at most {SHORT} words"]
 PUBLISHED_NOTE = (
     "Published F1 sentence: full-size models, mean over several runs. The data differ, unless this treebank "
@@ -133,9 +137,10 @@ def _facts(results: dict[str, Any]) -> list[str]:
         return facts
     coverage = fraction_text(100 * results["coverage"], 2, whole=100)
     others = f"; it reads the others as {UNKNOWN}" if results["coverage"] < 1 else ""
+    lacks = f" {LACKS_PUNCTUATION}" if results["lacks_punctuation"] else ""
     return [
         *facts,
-        f"{coverage}% of the words are in the model's vocabulary{others}.",
+        f"{coverage}% of the words are in the model's vocabulary{others}.{lacks}",
         f"Distances of {results['model']} are {results['unit']}; CKY with temperature "
         f"{results['config']['temperature']:g}.",
     ]

@@ -154,6 +154,23 @@ def test_a_treebank_of_other_tags(directory, tmp_path, capsys):
     assert "--drop-tags PU has no effect with --keep-punctuation" in fails(capsys, *options, *both)
 
 
+def test_a_model_of_text_with_punctuation_is_said_to_read_none(directory, tmp_path, capsys):
+    words = Vocabulary(["<eos>", "<unk>", "the", "cat", "dog", "sees", "."])
+    path = checkpoint(tmp_path / "text.safetensors", words, data_dir=tmp_path)
+    (tmp_path / "plain.mrg").write_text("(S (NP (DT the) (NN cat)) (VBZ sees))")
+    fact = "vocabulary has punctuation, but the model reads these sentences without it"
+    for model, treebank, options, is_said in (
+        (path, directory / "trees.mrg", [], True),
+        (path, directory / "trees.mrg", ["--keep-punctuation"], False),
+        (path, tmp_path / "plain.mrg", [], False),
+        (directory / "text.safetensors", directory / "trees.mrg", [], False),
+    ):
+        files = ["--checkpoint", model, "--treebank", treebank, "--output", tmp_path / "page.html"]
+        assert main([*map(str, files), *options]) == 0
+        assert (fact in " ".join(capsys.readouterr().out.split())) == is_said
+        assert (fact in " ".join((tmp_path / "page.html").read_text().split())) == is_said
+
+
 def test_the_page_of_an_exported_model_stands_in_its_directory(directory, tmp_path, monkeypatch):
     load_model(directory / "text.safetensors").save_pretrained(tmp_path / "models" / "mine")
     options = ["--treebank", str(directory / "trees.mrg"), "--layer", "2"]
