@@ -31,11 +31,11 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
     trees: Annotated[Path, tyro.conf.Positional]
     """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
     Sentences that --max-words leaves out must have one, too. Either all trees have labels or none. Empty
-    lines are skipped. Each tree must have as many words as its sentence in the treebank. Words may be spelled
-    differently; there is a warning if more than half are. The file may be compressed (.gz, .bz2, .xz)."""
+    lines are skipped. Each tree must have as many words as its sentence in the treebank, with punctuation,
+    which is removed from both, or without. Words may be spelled differently; there is a warning if more than
+    half are. The file may be compressed (.gz, .bz2, .xz)."""
     treebank: Path
-    """True trees, as for the subcommand evaluate. The trees to score must have the words that are left when
-    punctuation is removed; see --keep-punctuation and --drop-tags."""
+    """True trees, as for the subcommand evaluate; see --keep-punctuation and --drop-tags."""
 
 
 def _score(config: ScoreConfig) -> None:
@@ -109,7 +109,7 @@ class _TreeLine(NamedTuple):
 
 def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_TreeLine]:
     """Read the trees of a file, which all have labels or all have none."""
-    predicted = _parse_trees(path)
+    predicted = _without_punctuation(_parse_trees(path), sentences)
     try:
         _check_words(path, predicted, sentences)
     except UserError as error:
@@ -117,11 +117,24 @@ def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_Tree
         # labeled, and unlabeled trees look labeled if their constituents begin with words.
         for labels in (True, False):
             with suppress(UserError):
-                predicted = _parse_lines(path, labels)
+                predicted = _without_punctuation(_parse_lines(path, labels), sentences)
                 _check_words(path, predicted, sentences)
                 return predicted
         raise error from None
     return predicted
+
+
+def _without_punctuation(
+    predicted: Sequence[_TreeLine], sentences: Sequence[TreebankSentence]
+) -> list[_TreeLine]:
+    """Remove from trees over all words of their sentences the words that were removed from the treebank."""
+    lines = list(predicted)
+    for i, (line, sentence) in enumerate(zip(predicted, sentences, strict=False)):
+        if len(line.words) == len(sentence.kept) > len(sentence.words):
+            kept = [place for place, is_kept in enumerate(sentence.kept) if is_kept]
+            words = [line.words[place] for place in kept]
+            lines[i] = _TreeLine(line.number, keep_leaves(line.tree, kept), words)
+    return lines
 
 
 def _parse_trees(path: Path) -> list[_TreeLine]:

@@ -66,12 +66,14 @@ class TreebankSentence(NamedTuple):
         labeled_spans: label, first and last word of each constituent of two or more words, without
             duplicates, but with all labels of a unary chain. Functional tags are removed: NP-SBJ becomes NP.
         where: file and line, for error messages.
+        kept: for each word of the treebank's tree, null elements aside, whether it is one of `words`.
     """
 
     words: list[str]
     tree: Tree
     labeled_spans: list[LabeledSpan]
     where: str
+    kept: Sequence[bool] = ()
 
 
 class Treebank(NamedTuple):
@@ -225,13 +227,14 @@ def _parse_trees(
 ) -> Iterator[TreebankSentence | None]:
     stack: list[_OpenBracket] = []
     words: list[str] = []
+    kept: list[bool] = []
     spans: dict[LabeledSpan, None] = {}
     for number, line in enumerate(lines, start=1):
         where = f"{name}, line {number}"
         for token in TOKEN.findall(line):
             if token == "(":
                 if not stack:
-                    words, spans = [], {}
+                    words, kept, spans = [], [], {}
                 stack.append(_OpenBracket(number, len(words)))
             elif token != ")":
                 _add_token(stack, token, where)
@@ -241,13 +244,13 @@ def _parse_trees(
                 bracket = stack.pop()
                 if stack and not bracket.tokens and len(bracket.children) > 1:
                     raise UserError(f"{where}: {EXPECTED_LABELS}, got a constituent without")
-                tree = _close_bracket(bracket, words, spans, where, drop_tags, dropped)
+                tree = _close_bracket(bracket, words, kept, spans, where, drop_tags, dropped)
                 if stack:
                     stack[-1].children.append(tree)
                 else:
                     location = f"{name}, line {bracket.line}"
                     _check_continuous(words, location)
-                    yield None if tree is None else TreebankSentence(words, tree, list(spans), location)
+                    yield None if tree is None else TreebankSentence(words, tree, list(spans), location, kept)
     if stack:
         raise UserError(f"{name}, line {stack[0].line}: the first '(' of the tree is never closed")
 
@@ -265,12 +268,13 @@ def _add_token(stack: list[_OpenBracket], token: str, where: str) -> None:
 def _close_bracket(
     bracket: _OpenBracket,
     words: list[str],
+    kept: list[bool],
     spans: dict[LabeledSpan, None],
     where: str,
     drop_tags: Collection[str] | None,
     dropped: Counter[str],
 ) -> Tree | None:
-    """Make the tree of a closed bracket, None if it has no words; update `words`, `spans` and `dropped`."""
+    """Make the tree of a closed bracket, None if it has no words; add to what its words and spans are in."""
     label = cut_label(bracket.tokens[0]) if bracket.tokens else ""
     if len(bracket.tokens) == 2:
         word = bracket.tokens[1]
@@ -278,7 +282,8 @@ def _close_bracket(
             raise _missing_tag_error(word, where)
         if label == NULL_ELEMENT:
             return None
-        if label not in WORD_TAGS if drop_tags is None else label in drop_tags:
+        kept.append(label in WORD_TAGS if drop_tags is None else label not in drop_tags)
+        if not kept[-1]:
             dropped[label] += 1
             return None
         words.append(word)

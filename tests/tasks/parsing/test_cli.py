@@ -443,6 +443,29 @@ def test_brackets_around_a_single_constituent_count_for_nothing(tmp_path):
     assert found[0] == found[1] == found[2]
 
 
+def test_punctuation_of_a_treebank_is_removed_from_trees_that_have_it(tmp_path, capsys):
+    (tmp_path / "gold.mrg").write_text(
+        "(S (NP (`` ``) (DT a) (NN b)) (, ,) (VP (VB c) (-NONE- *)) (. .))\n(NP (NN d) (NN e))\n"
+    )
+    options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
+    found = []
+    for text in (
+        "(a (b c))\n(d e)",
+        '(" (a ((b (, c)) .)))\n(d e)',
+        '(S (X ") (S (X a) (S (S (X b) (S (X ,) (X c))) (X .))))\n(S (X d) (X e))',
+    ):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+        assert not capsys.readouterr().err
+        found.append(json.loads((tmp_path / "results.json").read_text())["rows"])
+    assert found[0] == found[1] == found[2]
+    assert found[0][0]["all"]["f1_corpus"] == 2 / 3  # the spans abc and de of abc, bc, de
+    (tmp_path / "trees.txt").write_text("(a (b (c x)))\n(d e)")
+    assert "line 1: expected a tree over the 3 words" in fails(
+        capsys, "score", tmp_path / "trees.txt", *options
+    )
+
+
 def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
     (tmp_path / "gold.mrg").write_text("(S (NP (DT a) (NN b)) (VB c))\n(NP (DT d) (NN e))\n")
     options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
