@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from tasks.formatting.tables import count_text, text_table
+from tasks.parsing.treebank import read_treebank
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
@@ -21,6 +22,7 @@ from tasks.reproduce.table import TableSpec
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
+from tasks.syntax_eval.pairs import read_pairs
 
 TABLES: dict[str, TableSpec] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
 """All tables, by their names on the command line."""
@@ -51,6 +53,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     if config.dry_run:
         print(_plan(runs, config))
         return
+    _check_evaluation_data(runs, config)
     try:
         failed = _carry_out(runs, config)
     except KeyboardInterrupt:
@@ -62,6 +65,23 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     failed = [run.name for run in runs if run.name in failed and run.state().kind != Kind.DIVERGED]
     if failed:
         raise UserError(f"{len(failed)} of {len(runs)} runs failed: {', '.join(failed)}")
+
+
+def _check_evaluation_data(runs: Sequence[Run], config: ReproduceConfig) -> None:
+    """Read treebank and minimal pairs before the training of hours that they are for.
+
+    Raises:
+        UserError: one of them is missing or cannot be used.
+    """
+    left = {
+        evaluation.task for run in runs for evaluation in run.evaluations if not run.is_evaluated(evaluation)
+    }
+    if config.preset == "demo":  # they are generated
+        return
+    if "parsing" in left and config.treebank is not None:
+        read_treebank(config.treebank)
+    if "syntax_eval" in left and config.pairs is not None:
+        read_pairs(config.pairs)
 
 
 def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
@@ -108,7 +128,7 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     if known_seconds:
         total += f", about {_duration_text(_time_of_all(known_seconds, config.jobs))} of training left{where}"
     if len(known_seconds) < len(runs):
-        total += f"; {len(runs) - len(known_seconds)} not estimated, since their data are missing"
+        total += f"; {len(runs) - len(known_seconds)} not estimated, since their data cannot be read"
     return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 

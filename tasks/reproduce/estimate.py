@@ -135,7 +135,8 @@ def _measure(config: TrainingConfig, task: str) -> float | None:
     """Seconds per token or, if the task has no SMALL_DATA, per epoch; None if the data cannot be loaded."""
     try:
         experiment = PREPARE[task](config)
-    except UserError:
+    except UserError as error:
+        print(f"    {error}", file=sys.stderr)
         return None
     batches = experiment.objective.training_batches(1, config.batch_size)
     if isinstance(experiment.objective, ClassificationObjective):

@@ -365,10 +365,26 @@ def test_estimates_say_once_what_takes_the_time(tmp_path, capsys, monkeypatch):
     assert set(timed) <= {run.name for run in runs}
 
 
-def test_a_dry_run_whose_data_are_not_here_says_so(tmp_path):
-    config = ReproduceConfig(directory=tmp_path, text_data=tmp_path / "nothing")
-    run, *_ = runs_of(TABLES["on-table-1"], config)
-    assert Estimator(None).seconds_left(run) is None
+def test_a_dry_run_whose_data_cannot_be_read_says_why(tmp_path, capsys):
+    config = ReproduceConfig(
+        directory=tmp_path, text_data=tmp_path / "nothing", only=("onlstm",), dry_run=True
+    )
+    run_table("on-table-1", config)
+    output, error = capsys.readouterr()
+    assert "1 not estimated, since their data cannot be read" in output
+    assert f"{tmp_path / 'nothing'}: no such directory" in error
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "message"),
+    [("on-table-2", "treebank", "drop-tags"), ("on-table-3", "pairs", "not JSON")],
+)
+def test_a_bad_treebank_or_file_of_pairs_is_refused_before_training(tmp_path, commands, table, name, message):
+    (tmp_path / "file").write_text("(S (NOUN a) (VERB b))")
+    config = ReproduceConfig(directory=tmp_path, text_data=tmp_path, **{name: tmp_path / "file"})
+    with pytest.raises(UserError, match=message):
+        run_table(table, config)
+    assert commands == {"train": 0, "evaluate": 0}
 
 
 def test_a_time_limit_bounds_an_estimate(tmp_path):
