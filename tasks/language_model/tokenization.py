@@ -21,8 +21,9 @@ DESCRIPTIONS = {
     "treebank": "split into words and punctuation as in the Penn Treebank",
     "spaces": "split at spaces",
 }
-SENTENCE_ENDS = (".", "?", "!", "...")
-CLOSING = ("''", '"', "'", "”", "’", ")", "]", "}", "-RRB-", "-RSB-", "-RCB-")
+SENTENCE_ENDS = frozenset(".?!…。！？।؟۔։።။")
+"""Characters of the marks that end a sentence, in several scripts; "?!" and "..." have several."""
+CLOSING = ("''", '"', "'", "”", "’", "»", "」", "』", ")", "]", "}", "-RRB-", "-RSB-", "-RCB-")
 """May follow the end of a sentence."""
 SPELLINGS = {
     "``": ('"', "“"),
@@ -109,4 +110,4 @@ def _tokenization_of(vocabulary: Vocabulary) -> Tokenization:
 def _is_complete(words: list[str]) -> bool:
     """Whether the last word, closing quotes and brackets aside, ends a sentence."""
     inner = [word for word in words[-3:] if word not in CLOSING]
-    return bool(inner) and inner[-1] in SENTENCE_ENDS
+    return bool(inner) and SENTENCE_ENDS.issuperset(inner[-1])

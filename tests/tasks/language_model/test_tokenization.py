@@ -44,6 +44,11 @@ def test_a_vocabulary_with_punctuation_is_split_as_the_treebank(text, expected):
     assert split(expected, CASED) == expected
 
 
+@pytest.mark.parametrize("end", ["?!", "…", "।", "。", "؟", "! »", "? 」"])
+def test_no_period_is_added_after_the_marks_of_other_scripts(end):
+    assert split(f"The author {end}", ["The", "author", ".", *end.split()]) == f"The author {end}"
+
+
 def test_n_is_an_ordinary_word_beside_numbers():
     assert split("3.5 of N laughs", ["N", "of", "laughs"]) == "N of N laughs"
     assert split("3.5 of N laughs", ["N", "of", "laughs", "2"]) == "3.5 of N laughs"
