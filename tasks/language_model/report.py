@@ -82,7 +82,9 @@ def write_run_report(
                 note=("" if _uses_context(results) else f"{NO_CONTEXT} ")
                 + "Unigram perplexity: the perplexity under the word frequencies of the training text, with "
                 f"add-one smoothing. The end of a sentence counts as a word, and so does {UNKNOWN}; the last "
-                f"column has the number of {UNKNOWN}. Each text is read from start to end. "
+                f"column has the number of {UNKNOWN}. Perplexities can be compared only between models with "
+                f"the same vocabulary: where it is smaller, more words are {UNKNOWN}. Each text is read from "
+                "start to end. "
                 f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
                 "parts that start without context.",
             )
