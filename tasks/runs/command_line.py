@@ -27,7 +27,7 @@ from tasks.runs.files import check_output_files, read_json
 from tasks.runs.options import warn_of_unused
 from tasks.runs.processes import given_command, is_lost_process, is_main_process
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict
+from tasks.runs.saved_config import read_config
 from tasks.runs.stop_signals import interrupt, stop_signals
 
 Config = TypeVar("Config")
@@ -195,7 +195,7 @@ def parse_run(
     config: Any = parse(cls, words, program, default, description)
     saved = RunDirectory(config.directory).config
     if config.resume and saved.exists():
-        default = config_from_dict(cls, read_json(saved), saved)
+        default = read_config(type(config), read_json(saved), saved)
         if has_preset and option(words, "--preset") not in (None, default.preset):
             raise UserError(
                 f"--preset {config.preset}: {saved.parent} holds a run with --preset {default.preset}"

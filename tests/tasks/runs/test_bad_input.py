@@ -104,7 +104,8 @@ def run(finished, tmp_path):
         (b"{", "config.json, line 1: not JSON"),
         (b"[" * 100_000, "config.json: not JSON that can be read"),
         ({"nothing": 1}, "config.json: unknown option 'nothing': from another task or a newer version"),
-        ({"model": "rnn"}, "config.json: model: expected 'ordered-memory' or 'lstm' or"),
+        ({"model": "rnn"}, "config.json: --model must be one of ordered-memory, lstm, onlstm"),
+        ({"model": "rnn:RNN"}, "config.json: --model rnn:RNN: Python finds no module rnn"),
         ({"precision": "8"}, "config.json: precision: expected '32-true' or"),
         ({"batch_size": "64"}, "config.json: batch_size: expected int, got '64'"),
         ({"batch_size": 64.0}, "config.json: batch_size: expected int, got 64.0"),
@@ -243,7 +244,7 @@ def test_ctrl_c_while_modules_are_imported_is_silent():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "lsmt"}, "--model must be 'ordered-memory' or .*, got 'lsmt'"),
+        ({"model": "lsmt"}, "--model must be one of ordered-memory, lstm, .*, got 'lsmt'"),
         ({"epochs": 1.5}, "--epochs must be int, got 1.5"),
         ({"epochs": "2"}, "--epochs must be int, got '2'"),
         ({"learning_rate": np.float32(0.001)}, "--learning-rate must be float, got"),
