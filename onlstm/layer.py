@@ -27,7 +27,6 @@ from ordered_memory.checks import (
     check_lengths,
     check_name,
     check_sequences,
-    lengths_hint,
 )
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
 from ordered_memory.packing import check_batch_sizes, pack_indices, unpack
@@ -185,7 +184,7 @@ class ONLSTM(OrderedNeurons):
                 `hx` has the wrong shape, dtype or device. These exception types are those of nn.LSTM. A
                 BackendError, which is a RuntimeError: the backend that `backend` names cannot run here.
         """
-        check_pair(hx, lengths_hint(hx))
+        check_pair(hx, or_lengths=True)
         if isinstance(input, PackedSequence):
             if lengths is not None:
                 raise ValueError("lengths must be None for a PackedSequence, which carries its own")

@@ -10,7 +10,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.checks import as_int, check_device, check_dtype, check_flags, check_tensor
+from ordered_memory.checks import as_int, check_device, check_dtype, check_flags, check_tensor, lengths_hint
 
 State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
@@ -137,22 +137,24 @@ def check_sizes(
     return sizes["input_size"], hidden_size, sizes["num_layers"], chunk_size
 
 
-def check_pair(hx: object, hint: str = "") -> None:
+def check_pair(hx: object, *, or_lengths: bool = False) -> None:
     """Check that the caller's initial state is a pair or None.
 
     Args:
         hx: (h, c), or None.
-        hint: what the caller may have meant to pass, for the error message.
+        or_lengths: whether the caller may have meant lengths, for the error message.
     Raises:
         TypeError: `hx` is anything else.
     """
     if hx is None:
         return
     if not (isinstance(hx, (tuple, list)) and len(hx) == 2):
-        hint = f" ({hint})" if hint else ""
-        raise TypeError(f"hx must be a pair of tensors (h, c), got {type(hx).__name__}{hint}")
+        hint = lengths_hint(hx) if or_lengths else ""
+        got = type(hx).__name__ + (f" ({hint})" if hint else "")
+        raise TypeError(f"hx must be a pair of tensors (h, c), got {got}")
     for i, tensor in enumerate(hx):
-        check_tensor(f"hx[{i}]", tensor, hint)
+        if not isinstance(tensor, Tensor):
+            check_tensor(f"hx[{i}]", tensor, lengths_hint(hx) if or_lengths else "")
 
 
 def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:

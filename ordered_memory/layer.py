@@ -333,12 +333,13 @@ def _check_three_tensors(state: object) -> None:
     """Check that the caller's state is a state or None. Its shapes are checked later."""
     if state is None:
         return
-    got, hint = type(state).__name__, lengths_hint(state)
+    got = type(state).__name__
     if isinstance(state, (tuple, list)):
         if len(state) == 3 and all(isinstance(tensor, Tensor) for tensor in state):
             return
         got = f"a {got} of {len(state)}"
         if len(state) == 3:
             got += f": {', '.join(type(tensor).__name__ for tensor in state)}"
-    hint = f" ({hint})" if hint else ""
-    raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}{hint}")
+    hint = lengths_hint(state)
+    got += f" ({hint})" if hint else ""
+    raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}")
