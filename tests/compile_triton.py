@@ -22,7 +22,7 @@ from onlstm.backends import triton_kernels as onlstm_kernels
 from onlstm.backends import triton_steps
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import triton
-from ordered_memory.backends.triton import call, kernels, kernels_backward
+from ordered_memory.backends.triton import call, kernels, kernels_backward, plan
 from ordered_memory.memory import initial_state
 
 REGISTERS, SHARED, WARPS = 65_536, 227 * 1024, 64
@@ -78,7 +78,7 @@ def compile_recurrence(
     driver.set_active(Driver(capability))
     kernels.forward_kernel = Compiled(kernels.forward_kernel, found)
     kernels_backward.backward_kernel = Compiled(kernels_backward.backward_kernel, found)
-    call.multiprocessors = lambda device: multiprocessors
+    plan.multiprocessors = lambda device: multiprocessors
     call.check_triton = lambda device: None
     layer = OrderedMemory(
         1, size, slots, score=score, cell_dropout=dropout, attention_dropout=dropout

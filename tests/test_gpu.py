@@ -62,6 +62,7 @@ def step(layer, call, x):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # of PyTorch, where a graph breaks
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # Inductor recommends them
 @pytest.mark.parametrize("backend", ["reference", "sequence", "auto"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_compiled_layer(name, backend):
@@ -82,7 +83,8 @@ def test_the_compiler_records_no_call_in_a_cuda_graph():
     """The next call may have other lengths, and draws another dropout."""
     torch.compiler.reset()
     layer = OrderedMemory(8, 16, 6, cell_dropout=0.2).cuda()
-    compiled = torch.compile(layer, mode="reduce-overhead")
+    options = torch._inductor.list_mode_options("reduce-overhead") | {"fallback_random": True}  # the same seeds
+    compiled = torch.compile(layer, options=options)
     x = torch.randn(5, 3, 8, device="cuda")
     for lengths in ([5, 2, 1], [3, 5, 4], [1, 1, 5], [2, 4, 5]):
         found = []
@@ -99,6 +101,8 @@ def test_auto_selects_the_triton_kernels():
     assert "triton: runs, selected by backend='auto'" in explain(layer, torch.randn(5, 3, 8).cuda())
 
 
+# PyTorch's own warm-up is on another stream, and its graph is still there when it captures.
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")
 @pytest.mark.parametrize("backend", ["sequence", "triton"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_cuda_graph_of_a_training_step(name, backend):

@@ -24,12 +24,13 @@ from onlstm.backends import triton_kernels as onlstm_kernels
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
 from ordered_memory.backends import contract, operators, triton, triton_jit
-from ordered_memory.backends.triton import call, kernels, kernels_backward
+from ordered_memory.backends.triton import call, kernels, kernels_backward, plan
 from ordered_memory.cells import CellMasks
 from ordered_memory.dropout import draw_mask
 from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler, StepMasks
 from tests.tolerances import assert_close
+from tests.triton_turns import let_programs_take_turns
 
 tl = pytest.importorskip("triton", minversion="3.6").language
 
@@ -192,13 +193,41 @@ def test_masks_may_be_missing():
     assert_equals_the_definition(case, masks=[None, steps[0]])
 
 
+@pytest.fixture(params=[(2, 4), (4, 4)], ids=["2 teams of 2", "1 team of 4"])
+def _teams(request, monkeypatch):
+    """Programs that share the products of the cell; without a GPU they run in turns."""
+    size, multiprocessors = request.param
+    monkeypatch.setattr(plan, "LARGEST_TEAM", size)
+    monkeypatch.setattr(plan, "multiprocessors", lambda device: multiprocessors)
+    if INTERPRETED:
+        let_programs_take_turns(monkeypatch, size)
+
+
 @RUNS
-@pytest.mark.parametrize(("rows", "batch"), [(4, 6), (16, 18)])
-def test_it_equals_the_definition_from_an_empty_memory_and_with_other_tiles(rows, batch, monkeypatch):
-    monkeypatch.setattr(call, "_tile_rows", lambda inputs, width: rows)
-    case = Case(slots=2, batch=batch, steps=3)
-    case.state = initial_state(batch, 2, case.inputs[0])
-    assert_equals_the_definition(case, lengths=[3] * (batch - 2) + [1, 2])
+@pytest.mark.usefixtures("_teams")
+@pytest.mark.parametrize(
+    ("score", "size", "batch", "dropout"),
+    [("normalized", 20, 3, 0.4), ("additive", 5, 7, 0.0), ("normalized", 16, 1, 0.0)],
+)
+def test_teams_of_programs_give_the_same(score, size, batch, dropout):
+    case = Case(score, size, slots=3, batch=batch, steps=3, dropout=dropout)
+    lengths = [3, 0, 1, 2, 3, 1, 2][:batch]
+    assert_equals_the_definition(case, lengths, case.draw_masks() if dropout else None)
+
+
+@RUNS
+@pytest.mark.usefixtures("_teams")
+def test_a_team_reads_one_tile_after_another_and_leaves_out_slots_that_it_does_not_write():
+    case = Case(slots=2, batch=35, steps=2)
+    case.state = initial_state(35, 2, case.inputs[0])
+    lengths = torch.randint(0, 3, (35,)).tolist()
+    assert_equals_the_definition(case, lengths)
+
+
+@RUNS
+@pytest.mark.usefixtures("_teams")
+def test_teams_give_the_same_without_gradients():
+    test_without_gradients_the_results_are_the_same()
 
 
 @RUNS
@@ -402,22 +431,38 @@ def test_the_operators_do_what_they_declare(score, size, dropout, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("batch", "width", "bfloat16", "rows"),
+    ("batch", "width", "multiprocessors", "expected"),
     [
-        (1, 128, False, 1),
-        (132, 128, False, 1),
-        (133, 128, False, 2),
-        (300, 128, False, 4),
-        (5000, 128, False, 8),
-        (5000, 128, True, 16),
-        (128, 128, True, 1),
-        (5000, 512, True, 4),
+        (1, 128, 132, (16, 1, 1, 1)),
+        (128, 128, 132, (16, 8, 1, 8)),
+        (129, 128, 132, (16, 5, 2, 5)),
+        (300, 128, 132, (16, 5, 4, 5)),
+        (5000, 128, 132, (16, 8, 8, 40)),
+        (5000, 512, 132, (16, 8, 4, 79)),
+        (128, 128, 46, (16, 2, 4, 2)),
+        (20, 128, 14, (8, 1, 4, 1)),
+        (3, 128, 1, (1, 1, 4, 1)),
     ],
 )
-def test_tiles_are_small_while_there_are_multiprocessors(batch, width, bfloat16, rows, monkeypatch):
-    monkeypatch.setattr(call, "multiprocessors", lambda device: 132)
-    x = SimpleNamespace(shape=(1, batch, width), device=None)
-    assert call._tile_rows(SimpleNamespace(inputs=x, bfloat16=bfloat16), width) == rows
+def test_all_programs_run_at_the_same_time_and_have_few_sequences(
+    batch, width, multiprocessors, expected, monkeypatch
+):
+    monkeypatch.setattr(plan, "multiprocessors", lambda device: multiprocessors)
+    teams = plan.choose_teams(batch, width, torch.device("cpu"))
+    assert teams == expected
+    assert teams.size * teams.count <= multiprocessors
+    assert teams.tiles * teams.size * teams.rows >= batch
+
+
+@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("size", [16, 128, 208, 304, 512])
+@pytest.mark.parametrize("rows", [16, 32, 128])
+def test_blocks_fit_and_few_columns_are_computed_in_vain(size, rows, itemsize):
+    block = plan.choose_block(rows, 2 * size, 4 * size, 16, itemsize)
+    assert (rows + block.columns) * block.terms * itemsize <= max(plan.STAGE_BYTES, 16 * (rows + 16) * itemsize)
+    assert block.terms >= 16
+    each = -(-4 * size // (16 * block.columns)) * block.columns
+    assert each <= max(16, 1.34 * 4 * size / 16)
 
 
 @RUNS

@@ -1,6 +1,6 @@
 """The arguments of the kernels besides the inputs: named tuples of tensors (inside a kernel, of pointers).
 
-Axes as in `kernels`: W is D padded to a power of two. This file does not import Triton.
+Axes as in `kernels`: P is D padded to a multiple of 16. This file does not import Triton.
 """
 
 from __future__ import annotations
@@ -12,23 +12,41 @@ class KernelPlan(NamedTuple):
     """The compile-time constants of a kernel, each a `constexpr`.
 
     Args:
-        BLOCK_M: number of sequences of a tile.
-        WIDTH: W.
+        SIZE: P.
+        WIDTH: entries of a block of features, P rounded up to a power of two.
         BLOCK_SLOTS: N, rounded up to a power of two.
-        BLOCK_K: number of terms that a matrix product adds at a time.
-        BLOCK_N: maximum number of columns of a matrix product.
+        ROWS: number of sequences of a program.
+        TEAM: number of programs of a team.
+        TEAM_ROWS: rows of a matrix product of a team, at least `TEAM * ROWS`.
+        SLOT_ROWS: number of slots of a sequence that are read at a time, outside the cell.
+        ARRIVALS_STRIDE: distance of the counters of two teams, in entries.
+        KEY_K, KEY_N: terms that the product with the key map adds at a time, and the number of its columns
+            that are computed at a time.
+        FIRST_K, FIRST_N: the same for the first product of the cell in a kernel.
+        SECOND_K, SECOND_N: the same for the second.
         NUM_STAGES: number of chunks of weights that are prefetched (pipeline stages).
+        PRECISION: how float32 operands are multiplied.
         NORMALIZED: whether the score is the normalized one.
         HISTORY: 1 if the states of all steps are stored, else 0.
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
     """
 
-    BLOCK_M: Any
+    SIZE: Any
     WIDTH: Any
     BLOCK_SLOTS: Any
-    BLOCK_K: Any
-    BLOCK_N: Any
+    ROWS: Any
+    TEAM: Any
+    TEAM_ROWS: Any
+    SLOT_ROWS: Any
+    ARRIVALS_STRIDE: Any
+    KEY_K: Any
+    KEY_N: Any
+    FIRST_K: Any
+    FIRST_N: Any
+    SECOND_K: Any
+    SECOND_N: Any
     NUM_STAGES: Any
+    PRECISION: Any
     NORMALIZED: Any
     HISTORY: Any
     SCORE_MASKS: Any
@@ -36,12 +54,13 @@ class KernelPlan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """B, N, D before and after padding (W), and constants of the modules.
+    """The number of tiles (of the sequences of a team), B, N, D, P (`width`), and constants of the modules.
 
-    W is also passed here, at run time: with a compile-time W, the compiler would unroll the loops of the
+    P is also passed here, at run time: with a compile-time P, the compiler would unroll the loops of the
     matrix products and run out of registers for the addresses.
     """
 
+    tiles: Any
     batch: Any
     slots: Any
     size: Any
@@ -55,14 +74,14 @@ class Tape(NamedTuple):
     """What the forward kernel stores for the backward kernel. The last five are (T, B, N, ·).
 
     Args:
-        memory, candidate: (T + 1, B, N, W), the initial state first.
+        memory, candidate: (T + 1, B, N, P), the initial state first.
         occupancy: (T + 1, B, N + 1), the initial state first.
         attention: p, (T, B, N).
-        key_inputs: M̂[t-1] after dropout (W); None without dropout.
-        keys: the score's map of `key_inputs` (W).
-        cell_inputs: [M_i; M̂_{i-1}] after dropout (2W).
-        hidden: hidden units of the cell, after dropout (4W).
-        gates: gates, before the sigmoid, and update (4W).
+        key_inputs: M̂[t-1] after dropout (P); None without dropout.
+        keys: the score's map of `key_inputs` (P).
+        cell_inputs: [M_i; M̂_{i-1}] after dropout (2P).
+        hidden: hidden units of the cell, after dropout (4P).
+        gates: gates, before the sigmoid, and update (4P).
     """
 
     memory: Any
@@ -90,13 +109,14 @@ class Gradients(NamedTuple):
     """The gradients that the backward kernel reads and writes.
 
     Args:
-        output, attention: upstream gradients, (T, B, W) and (T, B, N).
-        memory, candidate, occupancy: gradients of the state, (B, N, W) twice and (B, N + 1): of the final
+        output, attention: upstream gradients, (T, B, P) and (T, B, N). The latter is overwritten.
+        memory, candidate, occupancy: gradients of the state, (B, N, P) twice and (B, N + 1): of the final
             state before the kernel runs, of the initial state afterwards.
-        inputs, queries: accumulated, (T, B, W).
-        keys, hidden, gates: written, (T, B, N, ·): gradients of the results of the key map (W), of the cell's
-            first map (4W) and of its second map (4W).
-        vectors: accumulated, (B, 5, W): gradients of norm weight and bias, score_out, key norm weight and
+        inputs, queries: accumulated, (T, B, P).
+        keys, hidden, gates: written, (T, B, N, ·): gradients of the results of the key map (P), of the cell's
+            first map (4P) and of its second map (4P).
+        cell_inputs: (B, 2P): those of [M_i; M̂_{i-1}] after dropout, of one step and slot at a time.
+        vectors: accumulated, (B, 5, P): gradients of norm weight and bias, score_out, key norm weight and
             bias.
     """
 
@@ -110,4 +130,5 @@ class Gradients(NamedTuple):
     keys: Any
     hidden: Any
     gates: Any
+    cell_inputs: Any
     vectors: Any

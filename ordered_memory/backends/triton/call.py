@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract
@@ -16,10 +17,16 @@ from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, W
 from ordered_memory.backends.operators import Shapes
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
 from ordered_memory.backends.triton.padding import pad, pad_weights, padded_size, unpad, unpad_weights
-from ordered_memory.backends.triton_support import check_triton, multiprocessors, on_device
+from ordered_memory.backends.triton import plan as plans
+from ordered_memory.backends.triton.plan import Block, choose_block, choose_teams
+from ordered_memory.backends.triton_support import check_triton, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
+
+
+ARRIVALS_STRIDE = 32
+"""Distance of the counters of two teams, in entries of 4 bytes: each has a line of the cache of its own."""
 
 
 class TritonImplementation(contract.Implementation):
@@ -93,7 +100,7 @@ class TritonImplementation(contract.Implementation):
 def _launch(
     kernel: Any, inputs: Arguments, tape: Tape, save: bool, lengths: Tensor, written: Tensor | Gradients
 ) -> None:
-    """Run a kernel, one program for each tile of sequences.
+    """Run a kernel.
 
     Args:
         kernel: the forward or the backward kernel.
@@ -106,45 +113,60 @@ def _launch(
     import triton.language as tl
 
     steps, batch_size, size = inputs.inputs.shape
-    num_slots, width, operand = inputs.state.memory.shape[1], padded_size(size), _operand(inputs)
-    is_backward = isinstance(written, Gradients)
-    weights = pad_weights(inputs.weights, size)
-    matrices = {name: getattr(weights, name) for name in ("key", "w_in", "w_out")}
-    matrices = {name: matrix if is_backward else matrix.t() for name, matrix in matrices.items()}
-    weights = weights._replace(**{name: matrix.to(operand).contiguous() for name, matrix in matrices.items()})
+    num_slots, width = inputs.state.memory.shape[1], padded_size(size)
     dropout = DropoutMasks(
         *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), width, inputs.inputs.device)
     )
-    rows = _tile_rows(inputs, width)
-    columns = min(4 * width, 256 if is_backward else 512)
+    block_width = _power_of_two_above(width)
+    teams = choose_teams(batch_size, block_width, inputs.inputs.device)
+    team_rows = teams.size * teams.rows
+    # More slots at a time need fewer passes over the weights of the key map, and more registers.
+    slot_rows = min(max(16, 512 * plans.NUM_WARPS // block_width), max(16, _power_of_two_above(num_slots)))
+    itemsize = _operand(inputs).itemsize
+    second_columns = 2 * width if isinstance(written, Gradients) else 4 * width
+    first_depth = 4 * width if isinstance(written, Gradients) else 2 * width
+    key = choose_block(slot_rows, width, width, 1, itemsize)
+    first = choose_block(team_rows, first_depth, 4 * width, teams.size, itemsize)
+    second = choose_block(team_rows, 4 * width, second_columns, teams.size, itemsize)
     plan = KernelPlan(
-        BLOCK_M=rows,
-        WIDTH=width,
-        BLOCK_SLOTS=max(2, 1 << (num_slots - 1).bit_length()),
-        # 32 KiB of weights a stage: two in flight cover the latency of the cache, and three fit any GPU.
-        BLOCK_K=min(width, 32768 // operand.itemsize // columns),
-        BLOCK_N=columns,
-        NUM_STAGES=3,
-        NORMALIZED=weights.key_norm is not None,
+        SIZE=width,
+        WIDTH=block_width,
+        BLOCK_SLOTS=max(2, _power_of_two_above(num_slots)),
+        ROWS=teams.rows,
+        TEAM=teams.size,
+        TEAM_ROWS=team_rows,
+        SLOT_ROWS=slot_rows,
+        ARRIVALS_STRIDE=ARRIVALS_STRIDE,
+        KEY_K=key.terms,
+        KEY_N=key.columns,
+        FIRST_K=first.terms,
+        FIRST_N=first.columns,
+        SECOND_K=second.terms,
+        SECOND_N=second.columns,
+        NUM_STAGES=plans.NUM_STAGES,
+        PRECISION="ieee",
+        NORMALIZED=inputs.weights.key_norm is not None,
         HISTORY=int(save),
         SCORE_MASKS=dropout.key is not None,
         CELL_MASKS=dropout.memory is not None,
     )
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
     with on_device(inputs.inputs):
-        kernel[(-(-batch_size // rows),)](
+        kernel[(teams.count * teams.size,)](
             pad(inputs.inputs, width).contiguous(),
             pad(inputs.queries, width).contiguous(),
             lengths,
             written,
-            weights,
+            _kernel_weights(inputs, plan, isinstance(written, Gradients)),
             tape,
             dropout,
-            Sizes(batch_size, num_slots, size, width, *constants),
+            lengths.new_zeros(teams.count, ARRIVALS_STRIDE),
+            Sizes(teams.tiles, batch_size, num_slots, size, width, *constants),
             KernelPlan(*map(tl.constexpr, plan)),
-            num_warps=8,
+            num_warps=plans.NUM_WARPS,
             enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
             num_stages=1,  # no pipelining of the other loops: they load what they have stored
+            launch_cooperative_grid=True,  # the programs of a team wait for each other
         )
 
 
@@ -153,17 +175,32 @@ def _operand(inputs: Arguments) -> torch.dtype:
     return torch.bfloat16 if inputs.bfloat16 else torch.float32
 
 
-def _tile_rows(inputs: Arguments, width: int) -> int:
-    """The number of sequences of a tile.
+def _kernel_weights(inputs: Arguments, plan: KernelPlan, is_backward: bool) -> Weights:
+    """The weights as a kernel reads them: matrices and biases padded to whole blocks, vectors to `WIDTH`."""
+    weights = pad_weights(inputs.weights, inputs.inputs.shape[-1])
+    second_block, first_block = Block(plan.SECOND_K, plan.SECOND_N), Block(plan.FIRST_K, plan.FIRST_N)
+    blocks = {
+        "key": Block(plan.KEY_K, plan.KEY_N),
+        "w_in": second_block if is_backward else first_block,
+        "w_out": first_block if is_backward else second_block,
+    }
+    padded: dict[str, Tensor | None] = {}
+    for name, block in blocks.items():
+        matrix = getattr(weights, name)
+        matrix = (matrix if is_backward else matrix.t()).to(_operand(inputs))
+        terms, columns = matrix.shape
+        padded[name] = F.pad(matrix, (0, -columns % block.columns, 0, -terms % block.terms)).contiguous()
+    for name, block in (("key_bias", "key"), ("b_in", "w_in"), ("b_out", "w_out")):
+        bias = getattr(weights, name)
+        padded[name] = F.pad(bias, (0, -len(bias) % blocks[block].columns))
+    for name in ("score_out", "norm", "norm_bias", "key_norm", "key_norm_bias"):
+        vector = getattr(weights, name)
+        padded[name] = None if vector is None else pad(vector, plan.WIDTH)
+    return weights._replace(**padded)
 
-    A tile reads all weights, whatever its size, and computes a slot if one of its sequences writes it. So
-    small tiles do less work, as long as each has a multiprocessor of its own. With more sequences tiles grow:
-    up to the 16 rows that tensor cores process at a time (bfloat16), to 8 in float32, where every row takes
-    its time, and to 2,048 entries, 8 for each thread, which fit in registers.
-    """
-    batch_size, device = inputs.inputs.shape[1], inputs.inputs.device
-    rows = -(-batch_size // multiprocessors(device))
-    return min(16 if inputs.bfloat16 else 8, 2048 // width, 1 << (rows - 1).bit_length())
+
+def _power_of_two_above(number: int) -> int:
+    return 1 << (number - 1).bit_length()
 
 
 def _device_lengths(inputs: Arguments) -> Tensor:
@@ -247,6 +284,7 @@ def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Grad
         keys=x.new_zeros(*pairs, width, dtype=operand),
         hidden=x.new_zeros(*pairs, 4 * width, dtype=operand),
         gates=x.new_zeros(*pairs, 4 * width, dtype=operand),
+        cell_inputs=x.new_zeros(batch_size, 2 * width),
         vectors=x.new_zeros(batch_size, 5, width),
     )
 
@@ -285,12 +323,12 @@ def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> We
 def _masks(
     dropout: Dropout, shape: tuple[int, ...], width: int, device: torch.device
 ) -> Sequence[Tensor | None]:
-    """The fields of `DropoutMasks` for all slots of all steps, padded from D to W.
+    """The fields of `DropoutMasks` for all slots of all steps, padded from D to P.
 
     Args:
         dropout: given masks, or a seed to draw masks.
         shape: (T, B, N, D).
-        width: W.
+        width: P.
         device: device of the masks.
     """
     widths = (width, width, width, width, 4 * width)

@@ -1,17 +1,22 @@
 """The loop over time as Triton kernels: the forward kernel. `kernels_backward` has the backward kernel.
 
-Axes as in `ordered_memory.memory`, with D padded with zeros to W = `plan.WIDTH`, a power of two. Sequences
-are independent, so a program reads a tile of `plan.BLOCK_M` sequences from the first token to the last, and
-programs do not wait for each other. Operands and results of matrix products are in global memory (for one
-tile they stay in the cache); only the accumulator of a product is in registers. So barriers must separate the
-stores of one thread from the loads of another. Registers are scarce: between products, (BLOCK_M, WIDTH)
-blocks are loaded where they are used, again if necessary, and addresses are not computed ahead of the loops
-(`disable_licm`).
+Axes as in `ordered_memory.memory`, with D padded with zeros to P = `plan.SIZE`, a multiple of 16. Blocks of
+features have `plan.WIDTH` entries, the next power of two.
 
-Names of row indices in the buffers, for the first sequence b of the tile: `token = t B + b` for tensors with
-a time axis; `before` and `after = before + B` for the state before and after step t (without history
-`before = after = b`); `pair = before N + i` and `mask_row = token N + i` for slot i. The rows of the other
-sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` are blocks of pointers.
+A program keeps `plan.ROWS` sequences of its own. `plan.TEAM` programs, a team, share the matrix products of
+the cell: each computes some of the columns for all sequences of the team, so that it reads only its part of
+the weights. Everything else it computes for its own sequences. The programs of a team wait for each other
+before and after these products (`_wait_for_team`); teams are independent.
+
+Operands and results of matrix products are in global memory (they stay in the cache); only the accumulator of
+a product is in registers. So barriers must separate the stores of one thread from the loads of another.
+Registers are scarce: between products, blocks of features are loaded where they are used, again if necessary,
+and addresses are not computed ahead of the loops (`disable_licm`).
+
+Names of row indices in the buffers, for the first sequence b of a program or a team: `token = t B + b` for
+tensors with a time axis; `before` and `after = before + B` for the state before and after step t (without
+history `before = after = b`); `pair = before N + i` and `mask_row = token N + i` for slot i. The rows of the
+other sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` are blocks of pointers.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,43 +27,71 @@ from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
 @jit
-def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, sizes, plan):
-    """Read a tile of sequences. Steps past the end of a sequence do not change its state.
+def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, arrivals, sizes, plan):
+    """Read sequences. Steps past the end of a sequence do not change its state.
 
     Args:
-        inputs: x̃, (T, B, W).
-        queries: queries of the score, (T, B, W).
+        inputs: x̃, (T, B, P).
+        queries: queries of the score, (T, B, P).
         lengths: lengths of the sequences, (B,).
-        output: written, (T, B, W).
+        output: written, (T, B, P).
         weights: `contract.Weights`, with matrices as (in, out) here and as (out, in) in `backward_kernel`.
         tape, dropout, sizes, plan: the named tuples of `arguments.py`.
+        arrivals: zeros, (teams, ARRIVALS_STRIDE): see `_wait_for_team`.
     """
-    first = tl.program_id(0).to(tl.int64) * plan.BLOCK_M
-    length = _load_lengths(lengths, first, sizes, plan)
-    for t in tl.range(tl.max(length, 0), disable_licm=True):
-        running = t < length
-        token = t * sizes.batch + first
-        before = t * sizes.batch * plan.HISTORY + first
-        p = _attend(queries, weights, tape, dropout, sizes, plan, token, before, running)
-        _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
-        tl.debug_barrier()
-        _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token, before, running)
-        tl.debug_barrier()
+    program = tl.program_id(0).to(tl.int64)
+    member, team = program % plan.TEAM, program // plan.TEAM
+    arrivals += team * plan.ARRIVALS_STRIDE
+    meeting = 0
+    for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
+        team_first = tile * (plan.TEAM * plan.ROWS)
+        first = team_first + member * plan.ROWS
+        length = _load_lengths(lengths, first, sizes, plan.ROWS, plan.ROWS)
+        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS, plan.TEAM_ROWS)
+        for t in tl.range(tl.max(team_length, 0), disable_licm=True):
+            running = t < length
+            token = t * sizes.batch + first
+            before = t * sizes.batch * plan.HISTORY + first
+            p = _attend(queries, weights, tape, dropout, sizes, plan, token, before, running)
+            _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
+            meeting = _wait_for_team(arrivals, meeting, plan)
+            meeting = _update_slots(
+                inputs,
+                output,
+                p,
+                weights,
+                tape,
+                dropout,
+                arrivals,
+                meeting,
+                sizes,
+                plan,
+                member,
+                team_first - first,
+                t < team_length,
+                token,
+                before,
+                running,
+            )
+            tl.debug_barrier()
 
 
 @jit
 def _attend(queries, weights, tape, dropout, sizes, plan, token, before, running):
-    """Compute p, (BLOCK_M, BLOCK_SLOTS). Slots that are masked for all rows of the tile are not scored."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
+    """Compute p, (ROWS, BLOCK_SLOTS). The scores are exchanged in `tape.attention`."""
     mask = _load_attention_mask(tape, sizes, plan, before, running)
-    query_ptrs = _row_ptrs(queries, token, 1, plan.WIDTH, plan)
-    scores = tl.full((plan.BLOCK_M, plan.BLOCK_SLOTS), float("-inf"), tl.float32)
-    for slot in tl.range(sizes.slots, disable_licm=True):
-        if tl.max(_column(mask, slot, plan), 0) > 0:
-            pair = before * sizes.slots + slot
-            mask_row = token * sizes.slots + slot
-            score = _score(query_ptrs, weights, tape, dropout, sizes, plan, pair, mask_row, running)
-            scores = tl.where(i == slot, score[:, None], scores)
+    for row in tl.range(plan.ROWS, disable_licm=True):
+        if _entry(running.to(tl.int32), row, plan.ROWS) > 0:
+            for slot in tl.range(0, sizes.slots, plan.SLOT_ROWS, disable_licm=True):
+                pair = (before + row) * sizes.slots + slot
+                mask_row = (token + row) * sizes.slots + slot
+                valid = _slots_from(slot, plan) < sizes.slots
+                query_ptr = queries + (token + row) * plan.SIZE
+                score = _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid)
+                tl.store(tape.attention + mask_row + tl.arange(0, plan.SLOT_ROWS)[:, None], score, mask=valid)
+    tl.debug_barrier()
+    scores = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+    tl.debug_barrier()
     scores = tl.where(mask > 0, scores, float("-inf"))
     # For an empty memory the maximum is -inf, and -inf - (-inf) would be NaN.
     largest = tl.maximum(tl.max(scores, 1), -3.0e38)
@@ -68,21 +101,39 @@ def _attend(queries, weights, tape, dropout, sizes, plan, token, before, running
 
 
 @jit
-def _score(query_ptrs, weights, tape, dropout, sizes, plan, pair, mask_row, running):
-    """Compute a of one slot, (BLOCK_M,), without the output bias, which does not change p."""
+def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid):
+    """Compute a of SLOT_ROWS slots of a sequence, (SLOT_ROWS, 1), without the output bias, which does not
+    change p."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None]
-    key_inputs = _row_ptrs(tape.candidate, pair, sizes.slots, plan.WIDTH, plan)
+    inside = valid & (d < plan.SIZE)
+    key_inputs = _row_ptrs(tape.candidate, pair, 1, plan.SIZE, plan.SLOT_ROWS)
     if plan.SCORE_MASKS:
-        candidate = tl.load(key_inputs + d, mask=valid, other=0.0)
-        candidate *= _load_dropout(_row_ptrs(dropout.key, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid)
-        key_inputs = _row_ptrs(tape.key_inputs, pair, sizes.slots, plan.WIDTH, plan)
-        tl.store(key_inputs + d, candidate, mask=valid)
+        candidate = tl.load(key_inputs + d, mask=inside, other=0.0)
+        masks = _row_ptrs(dropout.key, mask_row, 1, plan.SIZE, plan.SLOT_ROWS)
+        candidate *= _load_dropout(masks + d, inside)
+        key_inputs = _row_ptrs(tape.key_inputs, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+        tl.store(key_inputs + d, candidate, mask=inside)
         tl.debug_barrier()
-    keys = _row_ptrs(tape.keys, pair, sizes.slots, plan.WIDTH, plan)
-    _linear(keys, key_inputs, valid, weights.key, weights.key_bias, sizes.width, plan, plan.WIDTH)
-    key = tl.load(keys + d, mask=valid, other=0.0)
-    query = tl.load(query_ptrs + d, mask=valid, other=0.0)
+    keys = _row_ptrs(tape.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+    for start in tl.range(0, plan.SIZE, plan.KEY_N, disable_licm=True):
+        column = start + tl.arange(0, plan.KEY_N)[None, :]
+        value = _matmul(
+            key_inputs,
+            valid,
+            weights.key,
+            start,
+            sizes.width,
+            plan,
+            plan.SLOT_ROWS,
+            plan.SIZE,
+            plan.KEY_K,
+            plan.KEY_N,
+        )
+        value += tl.load(weights.key_bias + column)
+        tl.store(keys + column, value, mask=valid & (column < plan.SIZE))
+    tl.debug_barrier()
+    key = tl.load(keys + d, mask=inside, other=0.0)
+    query = tl.load(query_ptr + d, mask=d < plan.SIZE, other=0.0)
     if plan.NORMALIZED:
         normalized, _ = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         key = normalized * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
@@ -90,131 +141,247 @@ def _score(query_ptrs, weights, tape, dropout, sizes, plan, pair, mask_row, runn
     else:
         feature = tanh(query + key)
     if plan.SCORE_MASKS:
-        feature *= _load_dropout(
-            _row_ptrs(dropout.feature, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid
-        )
-    return tl.sum(feature * tl.load(weights.score_out + d), 1)
+        masks = _row_ptrs(dropout.feature, mask_row, 1, plan.SIZE, plan.SLOT_ROWS)
+        feature *= _load_dropout(masks + d, inside)
+    return tl.sum(feature * tl.load(weights.score_out + d), 1)[:, None]
 
 
 @jit
-def _update_slots(inputs, output, p, weights, tape, dropout, sizes, plan, token, before, running):
-    """Compute M and M̂, slot by slot from the top. Skips the cell if →π_i = 0 in all rows of the tile."""
+def _update_slots(
+    inputs,
+    output,
+    p,
+    weights,
+    tape,
+    dropout,
+    arrivals,
+    meeting,
+    sizes,
+    plan,
+    member,
+    to_team,
+    team_running,
+    token,
+    before,
+    running,
+):
+    """Compute M and M̂, and the latter slot by slot from the top. The cell is skipped if →π_i = 0 in all rows of
+    the team. Returns the number of meetings so far.
+
+    `to_team` is the distance from the first sequence of the program to that of its team.
+    """
     d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None]
+    valid = running[:, None] & (d < plan.SIZE)
     after = before + sizes.batch * plan.HISTORY
     forward_pi = tl.cumsum(p, 1)
-    backward_pi = tl.cumsum(p, 1, reverse=True)
+    skipped = _skipped_slots(tape, sizes, plan, token + to_team, team_running)
     _store_slots(tape.occupancy, after, sizes.slots + 1, forward_pi, sizes, plan, running)
-    last_entry = _row_ptrs(tape.occupancy + sizes.slots, after, 1, sizes.slots + 1, plan)
-    tl.store(last_entry, 1.0, mask=valid)
-    x_ptrs = _row_ptrs(inputs, token, 1, plan.WIDTH, plan)
-    for slot in tl.range(sizes.slots, disable_licm=True):
-        pair = before * sizes.slots + slot
-        memory_ptrs = _row_ptrs(tape.memory, after * sizes.slots + slot, sizes.slots, plan.WIDTH, plan)
-        candidate_ptrs = _row_ptrs(tape.candidate, after * sizes.slots + slot, sizes.slots, plan.WIDTH, plan)
-        memory = tl.load(
-            _row_ptrs(tape.memory, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
-        )
-        candidate = tl.load(
-            _row_ptrs(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
-        )
-        memory = _lerp(memory, candidate, _column(backward_pi, slot, plan)[:, None])
-        tl.debug_barrier()  # without history the stores overwrite what these loads read
-        tl.store(memory_ptrs + d, memory, mask=valid)
-        forward_pi_i = _column(forward_pi, slot, plan)
-        if tl.max(forward_pi_i, 0) > 0:
-            above_ptrs = _above_ptrs(x_ptrs, candidate_ptrs, slot, plan)
-            above = tl.load(above_ptrs + d, mask=valid, other=0.0)
-            mask_row = token * sizes.slots + slot
-            gates = _cell(memory, above, weights, tape, dropout, sizes, plan, pair, mask_row, valid)
-            composed = _compose(gates + d, memory_ptrs + d, above_ptrs + d, plan, valid)
-            normalized, _ = _normalize(composed, sizes.size, sizes.norm_epsilon, plan)
-            o = normalized * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
-            x = tl.load(x_ptrs + d, mask=valid, other=0.0)
-            tl.store(candidate_ptrs + d, _lerp(x, o, forward_pi_i[:, None]), mask=valid)
-        else:
-            tl.store(candidate_ptrs + d, tl.load(x_ptrs + d, mask=valid, other=0.0), mask=valid)
+    last_entry = _row_ptrs(tape.occupancy + sizes.slots, after, 1, sizes.slots + 1, plan.ROWS)
+    tl.store(last_entry, 1.0, mask=running[:, None])
+    for row in tl.range(plan.ROWS, disable_licm=True):
+        if _entry(running.to(tl.int32), row, plan.ROWS) > 0:
+            for slot in tl.range(0, sizes.slots, plan.SLOT_ROWS, disable_licm=True):
+                _update_memory(
+                    inputs, tape, dropout, sizes, plan, token + row, before + row, after + row, slot
+                )
     tl.debug_barrier()
-    last = _row_ptrs(tape.candidate, (after + 1) * sizes.slots - 1, sizes.slots, plan.WIDTH, plan)
-    output_ptrs = _row_ptrs(output, token, 1, plan.WIDTH, plan)
-    tl.store(output_ptrs + d, tl.load(last + d, mask=valid, other=0.0), mask=valid)
+    x_ptrs = _row_ptrs(inputs, token, 1, plan.SIZE, plan.ROWS)
+    x = tl.load(x_ptrs + d, mask=valid, other=0.0)
+    above = x
+    for slot in tl.range(skipped, sizes.slots, disable_licm=True):
+        pair = before * sizes.slots + slot
+        mask_row = token * sizes.slots + slot
+        memory_ptrs = _row_ptrs(tape.memory, after * sizes.slots + slot, sizes.slots, plan.SIZE, plan.ROWS)
+        candidate_ptrs = _row_ptrs(
+            tape.candidate, after * sizes.slots + slot, sizes.slots, plan.SIZE, plan.ROWS
+        )
+        kept = above
+        if plan.CELL_MASKS:
+            masks = _row_ptrs(dropout.candidate, mask_row, sizes.slots, plan.SIZE, plan.ROWS)
+            kept *= _load_dropout(masks + d, valid)
+        cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.ROWS)
+        tl.store(cell_inputs + plan.SIZE + d, kept, mask=valid)
+        meeting = _wait_for_team(arrivals, meeting, plan)
+        team_pair, team_mask_row = pair + to_team * sizes.slots, mask_row + to_team * sizes.slots
+        _hidden(weights, tape, dropout, sizes, plan, member, team_pair, team_mask_row, team_running)
+        meeting = _wait_for_team(arrivals, meeting, plan)
+        _gates(weights, tape, sizes, plan, member, team_pair, team_running)
+        meeting = _wait_for_team(arrivals, meeting, plan)
+        gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS)
+        memory = tl.load(memory_ptrs + d, mask=valid, other=0.0)
+        composed = _compose(gates + d, memory, above, plan, valid)
+        normalized, _ = _normalize(composed, sizes.size, sizes.norm_epsilon, plan)
+        o = normalized * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
+        above = _lerp(x, o, _column(forward_pi, slot, plan)[:, None])
+        tl.store(candidate_ptrs + d, above, mask=valid)
+    tl.store(_row_ptrs(output, token, 1, plan.SIZE, plan.ROWS) + d, above, mask=valid)
+    return meeting
+
+
+@jit
+def _update_memory(inputs, tape, dropout, sizes, plan, token, before, after, first):
+    """Store M of some slots of a sequence, also as inputs of the cell, and x̃ as their M̂ until it is known."""
+    d = tl.arange(0, plan.WIDTH)[None, :]
+    slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
+    valid = (slot < sizes.slots) & (d < plan.SIZE)
+    old = _row_ptrs(tape.memory, before * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    memory = tl.load(old, mask=valid, other=0.0)
+    old = _row_ptrs(tape.candidate, before * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    candidate = tl.load(old, mask=valid, other=0.0)
+    memory = _lerp(memory, candidate, _sum_from(slot, tape, sizes, plan, token))
+    x = tl.load(inputs + token * plan.SIZE + d, mask=d < plan.SIZE, other=0.0)
+    tl.debug_barrier()  # without history the stores overwrite what these loads read
+    new = after * sizes.slots + first
+    tl.store(_row_ptrs(tape.memory, new, 1, plan.SIZE, plan.SLOT_ROWS) + d, memory, mask=valid)
+    candidates = _row_ptrs(tape.candidate, new, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    tl.store(candidates, tl.zeros_like(memory) + x, mask=valid)
+    if plan.CELL_MASKS:
+        masks = _row_ptrs(dropout.memory, token * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS)
+        memory *= _load_dropout(masks + d, valid)
+    pair = before * sizes.slots + first
+    cell_inputs = _row_ptrs(tape.cell_inputs, pair, 1, 2 * plan.SIZE, plan.SLOT_ROWS)
+    tl.store(cell_inputs + d, memory, mask=valid)
+
+
+@jit
+def _sum_from(slot, tape, sizes, plan, token):
+    """←π of some slots of a sequence, (SLOT_ROWS, 1): the sum of p from each slot on."""
+    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
+    p = tl.load(tape.attention + token * sizes.slots + i, mask=i < sizes.slots, other=0.0)
+    return tl.sum(tl.where(i >= slot, p, 0.0), 1)[:, None]
+
+
+@jit
+def _sum_to(slot, tape, sizes, plan, token):
+    """→π of some slots of a sequence, (SLOT_ROWS, 1): the sum of p up to each slot."""
+    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
+    p = tl.load(tape.attention + token * sizes.slots + i, mask=i < sizes.slots, other=0.0)
+    return tl.sum(tl.where(i <= slot, p, 0.0), 1)[:, None]
+
+
+@jit
+def _skipped_slots(tape, sizes, plan, team_token, team_running):
+    """The number of slots, from the top, with →π_i = 0 in all rows of the team. All of a team find the same."""
+    i = tl.arange(0, plan.BLOCK_SLOTS)
+    p = _load_slots(tape.attention, team_token, sizes.slots, sizes, plan, team_running, plan.TEAM_ROWS)
+    return tl.min(tl.where(tl.max(p, 0) > 0, i, sizes.slots), 0)
+
+
+@jit
+def _wait_for_team(arrivals, meeting, plan):
+    """Wait until all programs of the team are here, and see what they have stored.
+
+    Each adds 1 to the counter of the team, and waits until it has been added by all, in this meeting and those
+    before. Returns the number of meetings so far.
+    """
+    tl.debug_barrier()
+    meeting += 1
+    if plan.TEAM > 1:
+        tl.atomic_add(arrivals, 1, sem="release", scope="gpu")
+        arrived = 0
+        while arrived < meeting * plan.TEAM:
+            arrived = tl.atomic_add(arrivals, 0, sem="acquire", scope="gpu")
+    return meeting
 
 
 @jit
 def _above_ptrs(x, candidate, slot, plan):
     """Pointers to M̂_{i-1}, from pointers to x̃ = M̂_0 and to M̂_i."""
-    return tl.where(slot > 0, candidate - plan.WIDTH, x)
+    return tl.where(slot > 0, candidate - plan.SIZE, x)
 
 
 @jit
-def _cell(memory, above, weights, tape, dropout, sizes, plan, pair, mask_row, valid):
-    """Compute W2 relu(W1 [M_i; M̂_{i-1}] + b1) + b2; returns pointers to it, in `tape.gates`.
-
-    The inputs of both products are stored in `tape.cell_inputs` and `tape.hidden`.
-    """
-    d = tl.arange(0, plan.WIDTH)[None, :]
-    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.WIDTH, plan)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.WIDTH, plan)
-    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.WIDTH, plan)
-    if plan.CELL_MASKS:
-        memory *= _load_dropout(_row_ptrs(dropout.memory, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid)
-        above *= _load_dropout(
-            _row_ptrs(dropout.candidate, mask_row, sizes.slots, plan.WIDTH, plan) + d, valid
-        )
-    tl.store(cell_inputs + d, memory, mask=valid)
-    tl.store(cell_inputs + plan.WIDTH + d, above, mask=valid)
-    tl.debug_barrier()
-    for start in range(0, 4 * plan.WIDTH, plan.BLOCK_N):
-        column = start + tl.arange(0, plan.BLOCK_N)[None, :]
+def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running):
+    """Store relu(W1 [M_i; M̂_{i-1}] + b1) after dropout in `tape.hidden`: some columns, for the whole team."""
+    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.TEAM_ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    valid = running[:, None]
+    for start in tl.range(
+        member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True
+    ):
+        column = start + tl.arange(0, plan.FIRST_N)[None, :]
+        inside = valid & (column < 4 * plan.SIZE)
         value = _matmul(
-            cell_inputs, valid, weights.w_in + start, 4 * plan.WIDTH, 2 * sizes.width, plan, plan.BLOCK_N
+            cell_inputs,
+            valid,
+            weights.w_in,
+            start,
+            2 * sizes.width,
+            plan,
+            plan.TEAM_ROWS,
+            4 * plan.SIZE,
+            plan.FIRST_K,
+            plan.FIRST_N,
         )
         value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
-            value *= _load_dropout(
-                _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.WIDTH, plan) + column, valid
-            )
-        tl.store(hidden + column, value, mask=valid)
-    tl.debug_barrier()
-    _linear(gates, hidden, valid, weights.w_out, weights.b_out, 4 * sizes.width, plan, 4 * plan.WIDTH)
-    return gates
+            masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+            value *= _load_dropout(masks + column, inside)
+        tl.store(hidden + column, value, mask=inside)
 
 
 @jit
-def _linear(out_ptrs, left, valid, matrix, bias, depth, plan, WIDTH: tl.constexpr):
-    """Store left @ matrix + bias: `left` points to rows of `depth` entries, `matrix` has WIDTH columns."""
-    BLOCK_N: tl.constexpr = plan.BLOCK_N if plan.BLOCK_N < WIDTH else WIDTH
-    for start in range(0, WIDTH, BLOCK_N):
-        column = start + tl.arange(0, BLOCK_N)[None, :]
-        value = _matmul(left, valid, matrix + start, WIDTH, depth, plan, BLOCK_N)
-        tl.store(out_ptrs + column, value + tl.load(bias + column), mask=valid)
-    tl.debug_barrier()
+def _gates(weights, tape, sizes, plan, member, pair, running):
+    """Store W2 `hidden` + b2 in `tape.gates`: some columns, for the whole team."""
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    valid = running[:, None]
+    for start in tl.range(
+        member * plan.SECOND_N, 4 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
+    ):
+        column = start + tl.arange(0, plan.SECOND_N)[None, :]
+        value = _matmul(
+            hidden,
+            valid,
+            weights.w_out,
+            start,
+            4 * sizes.width,
+            plan,
+            plan.TEAM_ROWS,
+            4 * plan.SIZE,
+            plan.SECOND_K,
+            plan.SECOND_N,
+        )
+        value += tl.load(weights.b_out + column)
+        tl.store(gates + column, value, mask=valid & (column < 4 * plan.SIZE))
 
 
 @jit
-def _matmul(left, valid, right, stride, depth, plan, BLOCK_N: tl.constexpr):
-    """left @ right: `left`, (BLOCK_M, 1), points to rows of `depth` entries; `right` to (depth, BLOCK_N).
+def _matmul(
+    left,
+    valid,
+    right,
+    start,
+    depth,
+    plan,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Columns `start` to `start + BLOCK_N` of left @ right, (ROWS, BLOCK_N).
 
-    The rows of `right` are `stride` apart.
+    `left`, (ROWS, 1), points to rows of `depth` entries. `right` points to a matrix with `COLUMNS` columns
+    that is padded with zeros, to multiples of `BLOCK_K` rows and `BLOCK_N` columns.
     """
-    k = tl.arange(0, plan.BLOCK_K)
-    left += k[None, :]
-    right += k[:, None] * stride + tl.arange(0, BLOCK_N)[None, :]
-    accumulator = tl.zeros((plan.BLOCK_M, BLOCK_N), tl.float32)
-    for start in tl.range(0, depth, plan.BLOCK_K, num_stages=plan.NUM_STAGES):
-        a = tl.load(left + start, mask=valid, other=0.0)
-        b = tl.load(right + start * stride)
-        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision="ieee")
+    STRIDE: tl.constexpr = (COLUMNS + BLOCK_N - 1) // BLOCK_N * BLOCK_N
+    k = tl.arange(0, BLOCK_K)
+    right += start + k[:, None] * STRIDE + tl.arange(0, BLOCK_N)[None, :]
+    accumulator = tl.zeros((ROWS, BLOCK_N), tl.float32)
+    for first in tl.range(0, depth, BLOCK_K, num_stages=plan.NUM_STAGES):
+        term = first + k[None, :]
+        a = tl.load(left + term, mask=valid & (term < depth), other=0.0)
+        b = tl.load(right + first * STRIDE)
+        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision=plan.PRECISION)
     return accumulator
 
 
 @jit
 def _compose(gates, memory, above, plan, valid):
     """The result of the cell before the LayerNorm: `σ(g_m) M_i + σ(g_c) M̂_{i-1} + σ(g_u) u`."""
-    composed = _gate(gates, valid) * tl.load(memory, mask=valid, other=0.0)
-    composed += _gate(gates + plan.WIDTH, valid) * tl.load(above, mask=valid, other=0.0)
-    update = tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
-    return composed + _gate(gates + 2 * plan.WIDTH, valid) * update
+    composed = _gate(gates, valid) * memory + _gate(gates + plan.SIZE, valid) * above
+    update = tl.load(gates + 3 * plan.SIZE, mask=valid, other=0.0)
+    return composed + _gate(gates + 2 * plan.SIZE, valid) * update
 
 
 @jit
@@ -241,42 +408,55 @@ def _lerp(start, end, weight):
 
 @jit
 def _column(values, slot, plan):
-    """Column `slot` of (BLOCK_M, BLOCK_SLOTS)."""
+    """Column `slot` of (ROWS, BLOCK_SLOTS)."""
     return tl.sum(tl.where(tl.arange(0, plan.BLOCK_SLOTS)[None, :] == slot, values, 0.0), 1)
 
 
 @jit
+def _entry(values, index, LENGTH: tl.constexpr):
+    """Entry `index` of the integers (LENGTH,)."""
+    return tl.sum(tl.where(tl.arange(0, LENGTH) == index, values, 0), 0)
+
+
+@jit
+def _slots_from(slot, plan):
+    """The indices of SLOT_ROWS slots, (SLOT_ROWS, 1)."""
+    return slot + tl.arange(0, plan.SLOT_ROWS)[:, None]
+
+
+@jit
 def _load_attention_mask(tape, sizes, plan, before, running):
-    """m, (BLOCK_M, BLOCK_SLOTS): the occupancy of the slot below, taken as 0 below the threshold."""
-    mask = _load_slots(tape.occupancy + 1, before, sizes.slots + 1, sizes, plan, running)
+    """m, (ROWS, BLOCK_SLOTS): the occupancy of the slot below, taken as 0 below the threshold."""
+    mask = _load_slots(tape.occupancy + 1, before, sizes.slots + 1, sizes, plan, running, plan.ROWS)
     return tl.where(mask < sizes.threshold, 0.0, mask)
 
 
 @jit
-def _load_slots(pointer, first, stride, sizes, plan, running):
-    """Load (BLOCK_M, BLOCK_SLOTS) from rows of N entries that are `stride` apart; 0 beyond N."""
+def _load_slots(pointer, first, stride, sizes, plan, running, ROWS: tl.constexpr):
+    """Load (ROWS, BLOCK_SLOTS) from rows of N entries that are `stride` apart; 0 beyond N."""
     i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    ptrs = _row_ptrs(pointer, first, 1, stride, plan) + i
+    ptrs = _row_ptrs(pointer, first, 1, stride, ROWS) + i
     return tl.load(ptrs, mask=running[:, None] & (i < sizes.slots), other=0.0)
 
 
 @jit
 def _store_slots(pointer, first, stride, values, sizes, plan, running):
     i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    ptrs = _row_ptrs(pointer, first, 1, stride, plan) + i
+    ptrs = _row_ptrs(pointer, first, 1, stride, plan.ROWS) + i
     tl.store(ptrs, values, mask=running[:, None] & (i < sizes.slots))
 
 
 @jit
-def _load_lengths(lengths, first, sizes, plan):
-    row = first + tl.arange(0, plan.BLOCK_M)
-    return tl.load(lengths + row, mask=row < sizes.batch, other=0)
+def _load_lengths(lengths, first, sizes, COUNT: tl.constexpr, ROWS: tl.constexpr):
+    """Load (ROWS,) lengths; 0 from `COUNT` on, and beyond the batch."""
+    row = tl.arange(0, ROWS)
+    return tl.load(lengths + first + row, mask=(row < COUNT) & (first + row < sizes.batch), other=0)
 
 
 @jit
-def _row_ptrs(pointer, first, step, width, plan):
-    """Pointers, (BLOCK_M, 1), to rows of `width` entries: row `first` and every `step`-th row after it."""
-    return pointer + first * width + (tl.arange(0, plan.BLOCK_M) * (step * width))[:, None]
+def _row_ptrs(pointer, first, step, width, ROWS: tl.constexpr):
+    """Pointers, (ROWS, 1), to rows of `width` entries: row `first` and every `step`-th row after it."""
+    return pointer + first * width + (tl.arange(0, ROWS) * (step * width))[:, None]
 
 
 @jit

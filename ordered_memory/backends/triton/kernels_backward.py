@@ -14,6 +14,7 @@ from ordered_memory.backends.triton.kernels import (
     _above_ptrs,
     _column,
     _compose,
+    _entry,
     _gate,
     _load_attention_mask,
     _load_dropout,
@@ -22,202 +23,350 @@ from ordered_memory.backends.triton.kernels import (
     _matmul,
     _normalize,
     _row_ptrs,
+    _skipped_slots,
+    _slots_from,
     _store_slots,
+    _sum_from,
+    _sum_to,
+    _wait_for_team,
 )
 from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
 @jit
-def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout, sizes, plan):
-    """Run the backward pass of a tile of sequences; see
-    `ordered_memory.backends.triton.kernels.forward_kernel`, and `arguments.Gradients` for `gradients`."""
-    first = tl.program_id(0).to(tl.int64) * plan.BLOCK_M
-    length = _load_lengths(lengths, first, sizes, plan)
-    last = tl.max(length, 0)
-    for steps in tl.range(last, disable_licm=True):
-        t = last - 1 - steps
-        running = t < length
-        token = t * sizes.batch + first
-        p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running)
-        dp = _update_slots_backward(
-            inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running
-        )
-        mask = _load_attention_mask(tape, sizes, plan, token, running)
-        dp -= tl.sum(p * dp, 1)[:, None]
-        # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
-        d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
-        tl.debug_barrier()
-        _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
-        first_entry = _row_ptrs(gradients.occupancy, first, 1, sizes.slots + 1, plan)
-        tl.store(first_entry, 0.0, mask=running[:, None])
-        d_scores = p * dp
-        _attend_backward(
-            queries, d_scores, mask, weights, tape, gradients, dropout, sizes, plan, token, first, running
-        )
-        tl.debug_barrier()
-
-
-@jit
-def _update_slots_backward(inputs, p, weights, tape, gradients, dropout, sizes, plan, token, first, running):
-    """Backward of `_update_slots`, from the bottom slot up. Returns dp; adds dx to `gradients.inputs`."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None]
-    forward_pi = tl.cumsum(p, 1)
-    backward_pi = tl.cumsum(p, 1, reverse=True)
-    d_forward_pi = _load_slots(gradients.occupancy, first, sizes.slots + 1, sizes, plan, running)
-    d_backward_pi = tl.zeros((plan.BLOCK_M, plan.BLOCK_SLOTS), tl.float32)
-    dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.WIDTH, plan)
-    bottom = _row_ptrs(gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.WIDTH, plan)
-    d_output = tl.load(_row_ptrs(gradients.output, token, 1, plan.WIDTH, plan) + d, mask=valid, other=0.0)
-    _add(bottom + d, d_output, valid)
-    tl.debug_barrier()
-    for step in tl.range(sizes.slots, disable_licm=True):
-        slot = sizes.slots - 1 - step
-        pair = token * sizes.slots + slot
-        state = first * sizes.slots + slot
-        d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.WIDTH, plan)
-        d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.WIDTH, plan)
-        forward_pi_i = _column(forward_pi, slot, plan)
-        if tl.max(forward_pi_i, 0) > 0:
-            d_forward_pi_i = _compose_backward(
-                forward_pi_i[:, None],
+def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout, arrivals, sizes, plan):
+    """Run the backward pass; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
+    `arguments.Gradients` for `gradients`."""
+    program = tl.program_id(0).to(tl.int64)
+    member, team = program % plan.TEAM, program // plan.TEAM
+    arrivals += team * plan.ARRIVALS_STRIDE
+    meeting = 0
+    for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
+        team_first = tile * (plan.TEAM * plan.ROWS)
+        first = team_first + member * plan.ROWS
+        length = _load_lengths(lengths, first, sizes, plan.ROWS, plan.ROWS)
+        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS, plan.TEAM_ROWS)
+        last = tl.max(team_length, 0)
+        for steps in tl.range(last, disable_licm=True):
+            t = last - 1 - steps
+            running = t < length
+            token = t * sizes.batch + first
+            p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+            dp, meeting = _update_slots_backward(
                 inputs,
+                p,
                 weights,
                 tape,
                 gradients,
                 dropout,
+                arrivals,
+                meeting,
                 sizes,
                 plan,
+                member,
+                team_first - first,
+                t < team_length,
                 token,
-                slot,
                 first,
-                valid,
+                running,
             )
-            d_forward_pi += tl.where(i == slot, d_forward_pi_i, 0.0)
-        d_memory = tl.load(d_memory_ptrs + d, mask=valid, other=0.0)
-        old_memory = tl.load(
-            _row_ptrs(tape.memory, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
+            mask = _load_attention_mask(tape, sizes, plan, token, running)
+            dp -= tl.sum(p * dp, 1)[:, None]
+            # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
+            d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
+            tl.debug_barrier()
+            _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
+            first_entry = _row_ptrs(gradients.occupancy, first, 1, sizes.slots + 1, plan.ROWS)
+            tl.store(first_entry, 0.0, mask=running[:, None])
+            # The upstream gradient has been read: its place takes that of the scores.
+            _store_slots(gradients.attention, token, sizes.slots, p * dp, sizes, plan, running)
+            tl.debug_barrier()
+            _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, token, first, running)
+            tl.debug_barrier()
+
+
+@jit
+def _update_slots_backward(
+    inputs,
+    p,
+    weights,
+    tape,
+    gradients,
+    dropout,
+    arrivals,
+    meeting,
+    sizes,
+    plan,
+    member,
+    to_team,
+    team_running,
+    token,
+    first,
+    running,
+):
+    """Backward of `_update_slots`, from the bottom slot up. Adds dx to `gradients.inputs`.
+
+    Returns dp, and the number of meetings so far.
+    """
+    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
+    d = tl.arange(0, plan.WIDTH)[None, :]
+    valid = running[:, None] & (d < plan.SIZE)
+    forward_pi = tl.cumsum(p, 1)
+    skipped = _skipped_slots(tape, sizes, plan, token + to_team, team_running)
+    d_forward_pi = _load_slots(
+        gradients.occupancy, first, sizes.slots + 1, sizes, plan, running, plan.ROWS
+    )
+    bottom = _row_ptrs(
+        gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.SIZE, plan.ROWS
+    )
+    d_output = tl.load(
+        _row_ptrs(gradients.output, token, 1, plan.SIZE, plan.ROWS) + d, mask=valid, other=0.0
+    )
+    _add(bottom + d, d_output, valid)
+    tl.debug_barrier()
+    for step in tl.range(sizes.slots - skipped, disable_licm=True):
+        slot = sizes.slots - 1 - step
+        d_forward_pi_i, meeting = _compose_backward(
+            _column(forward_pi, slot, plan)[:, None],
+            inputs,
+            weights,
+            tape,
+            gradients,
+            dropout,
+            arrivals,
+            meeting,
+            sizes,
+            plan,
+            member,
+            to_team,
+            team_running,
+            token,
+            slot,
+            first,
+            valid,
         )
-        old_candidate = tl.load(
-            _row_ptrs(tape.candidate, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0
-        )
-        d_backward_pi_i = tl.sum(d_memory * (old_candidate - old_memory), 1)[:, None]
-        d_backward_pi += tl.where(i == slot, d_backward_pi_i, 0.0)
-        d_candidate = tl.load(d_candidate_ptrs + d, mask=valid, other=0.0)
-        _add(dx_ptrs + d, d_candidate * (1 - forward_pi_i[:, None]), valid)
-        backward_pi_i = _column(backward_pi, slot, plan)[:, None]
-        tl.debug_barrier()  # the next two stores overwrite what was loaded before
-        tl.store(d_memory_ptrs + d, d_memory * (1 - backward_pi_i), mask=valid)
-        tl.store(d_candidate_ptrs + d, d_memory * backward_pi_i, mask=valid)
-    dp = _load_slots(gradients.attention, token, sizes.slots, sizes, plan, running)
-    # →π_i is the sum of p_j over j ≤ i, and ←π_i over j ≥ i.
-    return dp + tl.cumsum(d_forward_pi, 1, reverse=True) + tl.cumsum(d_backward_pi, 1)
+        d_forward_pi += tl.where(i == slot, d_forward_pi_i, 0.0)
+    # →π_i is the sum of p_j over j ≤ i.
+    dp = _load_slots(gradients.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+    dp += tl.cumsum(d_forward_pi, 1, reverse=True)
+    tl.debug_barrier()
+    for row in tl.range(plan.ROWS, disable_licm=True):
+        if _entry(running.to(tl.int32), row, plan.ROWS) > 0:
+            for slot in tl.range(0, sizes.slots, plan.SLOT_ROWS, disable_licm=True):
+                _update_memory_backward(tape, gradients, sizes, plan, token + row, first + row, slot)
+                tl.debug_barrier()
+    d_backward_pi = _load_slots(gradients.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+    # ←π_i is the sum of p_j over j ≥ i.
+    return dp + tl.cumsum(d_backward_pi, 1), meeting
+
+
+@jit
+def _update_memory_backward(tape, gradients, sizes, plan, token, sequence, first):
+    """Backward of `_update_memory`. Stores d←π in `gradients.attention`, whose gradient has been read."""
+    d = tl.arange(0, plan.WIDTH)[None, :]
+    slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
+    valid = (slot < sizes.slots) & (d < plan.SIZE)
+    pair = token * sizes.slots + first
+    state = sequence * sizes.slots + first
+    d_memory_ptrs = _row_ptrs(gradients.memory, state, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    d_memory = tl.load(d_memory_ptrs, mask=valid, other=0.0)
+    d_candidate = tl.load(d_candidate_ptrs, mask=valid, other=0.0)
+    old = tl.load(_row_ptrs(tape.candidate, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
+    old -= tl.load(_row_ptrs(tape.memory, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
+    d_backward_pi = tl.sum(d_memory * old, 1)[:, None]
+    tl.store(
+        gradients.attention + pair + tl.arange(0, plan.SLOT_ROWS)[:, None],
+        d_backward_pi,
+        mask=slot < sizes.slots,
+    )
+    d_candidate *= 1 - _sum_to(slot, tape, sizes, plan, token)
+    _add(gradients.inputs + token * plan.SIZE + d, tl.sum(d_candidate, 0)[None, :], d < plan.SIZE)
+    backward_pi = _sum_from(slot, tape, sizes, plan, token)
+    tl.debug_barrier()  # the next two stores overwrite what was loaded before
+    tl.store(d_memory_ptrs, d_memory * (1 - backward_pi), mask=valid)
+    tl.store(d_candidate_ptrs, d_memory * backward_pi, mask=valid)
 
 
 @jit
 def _compose_backward(
-    forward_pi_i, inputs, weights, tape, gradients, dropout, sizes, plan, token, slot, first, valid
+    forward_pi_i,
+    inputs,
+    weights,
+    tape,
+    gradients,
+    dropout,
+    arrivals,
+    meeting,
+    sizes,
+    plan,
+    member,
+    to_team,
+    team_running,
+    token,
+    slot,
+    first,
+    valid,
 ):
-    """Backward of the cell and its LayerNorm. Returns d→π_i, (BLOCK_M, 1); accumulates dM_i and dM̂_{i-1}."""
+    """Backward of the cell and its LayerNorm. Accumulates dM_i and dM̂_{i-1}.
+
+    Returns d→π_i, (ROWS, 1), and the number of meetings so far.
+    """
     d = tl.arange(0, plan.WIDTH)[None, :]
     pair = token * sizes.slots + slot
     after = pair + sizes.batch * sizes.slots
     state = first * sizes.slots + slot
-    x_ptrs = _row_ptrs(inputs, token, 1, plan.WIDTH, plan)
-    dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.WIDTH, plan)
-    d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.WIDTH, plan)
-    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.WIDTH, plan)
-    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.WIDTH, plan) + d
-    memory_ptrs = _row_ptrs(tape.memory, after, sizes.slots, plan.WIDTH, plan) + d
-    candidate_ptrs = _row_ptrs(tape.candidate, after, sizes.slots, plan.WIDTH, plan)
+    x_ptrs = _row_ptrs(inputs, token, 1, plan.SIZE, plan.ROWS)
+    dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.SIZE, plan.ROWS)
+    d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.SIZE, plan.ROWS)
+    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.SIZE, plan.ROWS)
+    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS) + d
+    memory_ptrs = _row_ptrs(tape.memory, after, sizes.slots, plan.SIZE, plan.ROWS) + d
+    candidate_ptrs = _row_ptrs(tape.candidate, after, sizes.slots, plan.SIZE, plan.ROWS)
     above_ptrs = _above_ptrs(x_ptrs, candidate_ptrs, slot, plan) + d
-    composed = _compose(gates, memory_ptrs, above_ptrs, plan, valid)
+    memory = tl.load(memory_ptrs, mask=valid, other=0.0)
+    above = tl.load(above_ptrs, mask=valid, other=0.0)
+    composed = _compose(gates, memory, above, plan, valid)
     normalized, rstd = _normalize(composed, sizes.size, sizes.norm_epsilon, plan)
     norm_weight = tl.load(weights.norm + d)
     o = normalized * norm_weight + tl.load(weights.norm_bias + d)
     d_o = tl.load(d_candidate_ptrs + d, mask=valid, other=0.0)
     d_forward_pi_i = tl.sum(d_o * (o - tl.load(x_ptrs + d, mask=valid, other=0.0)), 1)[:, None]
     d_o *= forward_pi_i
-    vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.WIDTH, plan) + d
+    vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.SIZE, plan.ROWS) + d
     _add(vectors, d_o * normalized, valid)
-    _add(vectors + plan.WIDTH, d_o, valid)
+    _add(vectors + plan.SIZE, d_o, valid)
     d_composed = _normalize_backward(d_o * norm_weight, normalized, rstd, sizes.size, plan)
 
-    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.WIDTH, plan)
+    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS)
     d_above_ptrs = _above_ptrs(dx_ptrs, d_candidate_ptrs, slot, plan)
-    # Loaded again, because there are not enough registers to keep them.
     gate = _gate(gates, valid)
-    memory = tl.load(memory_ptrs, mask=valid, other=0.0)
     tl.store(d_gates + d, d_composed * memory * gate * (1 - gate), mask=valid)
     _add(d_memory_ptrs + d, d_composed * gate, valid)
-    gate = _gate(gates + plan.WIDTH, valid)
-    above = tl.load(above_ptrs, mask=valid, other=0.0)
-    tl.store(d_gates + plan.WIDTH + d, d_composed * above * gate * (1 - gate), mask=valid)
+    gate = _gate(gates + plan.SIZE, valid)
+    tl.store(d_gates + plan.SIZE + d, d_composed * above * gate * (1 - gate), mask=valid)
     _add(d_above_ptrs + d, d_composed * gate, valid)
-    gate = _gate(gates + 2 * plan.WIDTH, valid)
-    update = tl.load(gates + 3 * plan.WIDTH, mask=valid, other=0.0)
-    tl.store(d_gates + 2 * plan.WIDTH + d, d_composed * update * gate * (1 - gate), mask=valid)
-    tl.store(d_gates + 3 * plan.WIDTH + d, d_composed * gate, mask=valid)
+    gate = _gate(gates + 2 * plan.SIZE, valid)
+    update = tl.load(gates + 3 * plan.SIZE, mask=valid, other=0.0)
+    tl.store(d_gates + 2 * plan.SIZE + d, d_composed * update * gate * (1 - gate), mask=valid)
+    tl.store(d_gates + 3 * plan.SIZE + d, d_composed * gate, mask=valid)
+
+    meeting = _wait_for_team(arrivals, meeting, plan)
+    team_pair = pair + to_team * sizes.slots
+    _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, team_pair, team_running)
+    meeting = _wait_for_team(arrivals, meeting, plan)
+    _cell_inputs_backward(
+        weights, gradients, sizes, plan, member, first + to_team, team_pair, team_running
+    )
+    meeting = _wait_for_team(arrivals, meeting, plan)
+    d_cell_inputs = _row_ptrs(gradients.cell_inputs, first, 1, 2 * plan.SIZE, plan.ROWS) + d
+    d_memory = tl.load(d_cell_inputs, mask=valid, other=0.0)
+    d_above = tl.load(d_cell_inputs + plan.SIZE, mask=valid, other=0.0)
+    if plan.CELL_MASKS:
+        masks = _row_ptrs(dropout.memory, pair, sizes.slots, plan.SIZE, plan.ROWS)
+        d_memory *= _load_dropout(masks + d, valid)
+        masks = _row_ptrs(dropout.candidate, pair, sizes.slots, plan.SIZE, plan.ROWS)
+        d_above *= _load_dropout(masks + d, valid)
+    _add(d_memory_ptrs + d, d_memory, valid)
+    _add(d_above_ptrs + d, d_above, valid)
     tl.debug_barrier()
-    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.WIDTH, plan)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.WIDTH, plan)
-    for start in range(0, 4 * plan.WIDTH, plan.BLOCK_N):
-        column = start + tl.arange(0, plan.BLOCK_N)[None, :]
+    return d_forward_pi_i, meeting
+
+
+@jit
+def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pair, running):
+    """Store the gradients of the hidden units in `gradients.hidden`: some columns, for the whole team."""
+    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    valid = running[:, None]
+    for start in tl.range(
+        member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True
+    ):
+        column = start + tl.arange(0, plan.FIRST_N)[None, :]
+        inside = valid & (column < 4 * plan.SIZE)
         value = _matmul(
-            d_gates, valid, weights.w_out + start, 4 * plan.WIDTH, 4 * sizes.width, plan, plan.BLOCK_N
+            d_gates,
+            valid,
+            weights.w_out,
+            start,
+            4 * sizes.width,
+            plan,
+            plan.TEAM_ROWS,
+            4 * plan.SIZE,
+            plan.FIRST_K,
+            plan.FIRST_N,
         )
         # Units that relu or dropout set to 0 have no gradient.
-        kept = tl.load(hidden + column, mask=valid, other=0.0) > 0
+        kept = tl.load(hidden + column, mask=inside, other=0.0) > 0
         if plan.CELL_MASKS:
-            value *= _load_dropout(
-                _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.WIDTH, plan) + column, valid
-            )
-        tl.store(d_hidden + column, tl.where(kept, value, 0.0), mask=valid)
-    tl.debug_barrier()
-    _add_matmul(
-        d_memory_ptrs, d_hidden, valid, weights.w_in, 2, 4 * sizes.width, dropout.memory, pair, sizes, plan
-    )
-    w_above = weights.w_in + plan.WIDTH
-    _add_matmul(
-        d_above_ptrs, d_hidden, valid, w_above, 2, 4 * sizes.width, dropout.candidate, pair, sizes, plan
-    )
-    tl.debug_barrier()
-    return d_forward_pi_i
+            masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+            value *= _load_dropout(masks + column, inside)
+        tl.store(d_hidden + column, tl.where(kept, value, 0.0), mask=inside)
 
 
 @jit
-def _attend_backward(
-    queries, d_scores, mask, weights, tape, gradients, dropout, sizes, plan, token, first, running
-):
+def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, running):
+    """Store the gradients of [M_i; M̂_{i-1}] after dropout: some columns, for the whole team."""
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.SIZE, plan.TEAM_ROWS)
+    valid = running[:, None]
+    for start in tl.range(
+        member * plan.SECOND_N, 2 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
+    ):
+        column = start + tl.arange(0, plan.SECOND_N)[None, :]
+        value = _matmul(
+            d_hidden,
+            valid,
+            weights.w_in,
+            start,
+            4 * sizes.width,
+            plan,
+            plan.TEAM_ROWS,
+            2 * plan.SIZE,
+            plan.SECOND_K,
+            plan.SECOND_N,
+        )
+        tl.store(d_cell_inputs + column, value, mask=valid & (column < 2 * plan.SIZE))
+
+
+@jit
+def _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, token, first, running):
     """Backward of the scores: accumulates the gradient of M̂[t-1], and dq in `gradients.queries`."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None]
-    for slot in tl.range(sizes.slots, disable_licm=True):
-        if tl.max(_column(mask, slot, plan), 0) > 0:
-            pair = token * sizes.slots + slot
-            query = tl.load(_row_ptrs(queries, token, 1, plan.WIDTH, plan) + d, mask=valid, other=0.0)
-            d_score = _column(d_scores, slot, plan)[:, None]
-            d_feature, d_key = _feature_backward(
-                query, d_score, weights, tape, gradients, dropout, sizes, plan, pair, first, valid
-            )
-            _add(_row_ptrs(gradients.queries, token, 1, plan.WIDTH, plan) + d, d_feature, valid)
-            keys = _row_ptrs(gradients.keys, pair, sizes.slots, plan.WIDTH, plan)
-            tl.store(keys + d, d_key, mask=valid)
-            tl.debug_barrier()
-            d_candidate_ptrs = _row_ptrs(
-                gradients.candidate, first * sizes.slots + slot, sizes.slots, plan.WIDTH, plan
-            )
-            _add_matmul(
-                d_candidate_ptrs, keys, valid, weights.key, 1, sizes.width, dropout.key, pair, sizes, plan
-            )
+    for row in tl.range(plan.ROWS, disable_licm=True):
+        if _entry(running.to(tl.int32), row, plan.ROWS) > 0:
+            for slot in tl.range(0, sizes.slots, plan.SLOT_ROWS, disable_licm=True):
+                pair = (token + row) * sizes.slots + slot
+                state = (first + row) * sizes.slots + slot
+                valid = _slots_from(slot, plan) < sizes.slots
+                query_ptr = queries + (token + row) * plan.SIZE + d
+                vectors = gradients.vectors + (first + row) * (5 * plan.SIZE) + d
+                d_score = tl.load(
+                    gradients.attention + pair + tl.arange(0, plan.SLOT_ROWS)[:, None], mask=valid, other=0.0
+                )
+                d_query = _keys_backward(
+                    query_ptr, d_score, vectors, weights, tape, gradients, dropout, sizes, plan, pair, valid
+                )
+                _add(gradients.queries + (token + row) * plan.SIZE + d, d_query, d < plan.SIZE)
+                tl.debug_barrier()
+                _key_inputs_backward(weights, gradients, dropout, sizes, plan, pair, state, valid)
+                tl.debug_barrier()
 
 
 @jit
-def _feature_backward(query, d_score, weights, tape, gradients, dropout, sizes, plan, pair, first, valid):
-    """Backward of the operations between the result of the key map and the score of one slot."""
+def _keys_backward(
+    query_ptr, d_score, vectors, weights, tape, gradients, dropout, sizes, plan, pair, valid
+):
+    """Backward of the operations between the results of the key map and the scores of some slots.
+
+    Stores the gradients of these results in `gradients.keys`, and adds those of the vectors. Returns dq.
+    """
     d = tl.arange(0, plan.WIDTH)[None, :]
-    key = tl.load(_row_ptrs(tape.keys, pair, sizes.slots, plan.WIDTH, plan) + d, mask=valid, other=0.0)
+    inside = valid & (d < plan.SIZE)
+    query = tl.load(query_ptr, mask=d < plan.SIZE, other=0.0)
+    keys = _row_ptrs(tape.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+    key = tl.load(keys + d, mask=inside, other=0.0)
     if plan.NORMALIZED:
         normalized, rstd = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         norm_weight = tl.load(weights.key_norm + d)
@@ -228,19 +377,46 @@ def _feature_backward(query, d_score, weights, tape, gradients, dropout, sizes, 
         slope = 1 - feature * feature
     d_feature = d_score * tl.load(weights.score_out + d)
     if plan.SCORE_MASKS:
-        factor = _load_dropout(_row_ptrs(dropout.feature, pair, sizes.slots, plan.WIDTH, plan) + d, valid)
+        masks = _row_ptrs(dropout.feature, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+        factor = _load_dropout(masks + d, inside)
         d_feature *= factor
         feature *= factor
-    vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.WIDTH, plan) + d
-    _add(vectors + 2 * plan.WIDTH, d_score * feature, valid)
+    _add(vectors + 2 * plan.SIZE, tl.sum(d_score * feature, 0)[None, :], d < plan.SIZE)
     d_feature *= slope
     if plan.NORMALIZED:
-        _add(vectors + 3 * plan.WIDTH, d_feature * normalized, valid)
-        _add(vectors + 4 * plan.WIDTH, d_feature, valid)
+        _add(vectors + 3 * plan.SIZE, tl.sum(d_feature * normalized, 0)[None, :], d < plan.SIZE)
+        _add(vectors + 4 * plan.SIZE, tl.sum(d_feature, 0)[None, :], d < plan.SIZE)
         d_key = _normalize_backward(d_feature * norm_weight, normalized, rstd, sizes.size, plan)
     else:
         d_key = d_feature
-    return d_feature, d_key
+    tl.store(_row_ptrs(gradients.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, d_key, mask=inside)
+    return tl.sum(d_feature, 0)[None, :]
+
+
+@jit
+def _key_inputs_backward(weights, gradients, dropout, sizes, plan, pair, state, valid):
+    """Add the gradient of M̂[t-1] through the key map of some slots, to rows `state` of the candidates'."""
+    d_keys = _row_ptrs(gradients.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+    d_candidate = _row_ptrs(gradients.candidate, state, 1, plan.SIZE, plan.SLOT_ROWS)
+    for start in tl.range(0, plan.SIZE, plan.KEY_N, disable_licm=True):
+        column = start + tl.arange(0, plan.KEY_N)[None, :]
+        inside = valid & (column < plan.SIZE)
+        value = _matmul(
+            d_keys,
+            valid,
+            weights.key,
+            start,
+            sizes.width,
+            plan,
+            plan.SLOT_ROWS,
+            plan.SIZE,
+            plan.KEY_K,
+            plan.KEY_N,
+        )
+        if plan.SCORE_MASKS:
+            masks = _row_ptrs(dropout.key, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+            value *= _load_dropout(masks + column, inside)
+        _add(d_candidate + column, value, inside)
 
 
 @jit
@@ -256,15 +432,3 @@ def _normalize_backward(gradient, normalized, rstd, size, plan):
 @jit
 def _add(ptrs, value, valid):
     tl.store(ptrs, tl.load(ptrs, mask=valid, other=0.0) + value, mask=valid)
-
-
-@jit
-def _add_matmul(out_ptrs, left, valid, right, parts, depth, masks, pair, sizes, plan):
-    """Add a `_matmul`, times a dropout mask, to a block. `right` is one of `parts` blocks of columns."""
-    BLOCK_N: tl.constexpr = plan.BLOCK_N if plan.BLOCK_N < plan.WIDTH else plan.WIDTH
-    for start in range(0, plan.WIDTH, BLOCK_N):
-        column = start + tl.arange(0, BLOCK_N)[None, :]
-        value = _matmul(left, valid, right + start, parts * plan.WIDTH, depth, plan, BLOCK_N)
-        if masks is not None:
-            value *= _load_dropout(_row_ptrs(masks, pair, sizes.slots, plan.WIDTH, plan) + column, valid)
-        _add(out_ptrs + column, value, valid)

@@ -1,4 +1,4 @@
-"""Padding with zeros from D to W, the power of two that the kernels take, and its inverse.
+"""Padding with zeros from D to P, the multiple of 16 that the kernels take, and its inverse.
 
 Axes as in `kernels`. Zeros stay zeros in the whole recurrence, so the padding changes no result.
 """
@@ -13,19 +13,19 @@ from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
 
-SMALLEST, LARGEST = 16, 512
-"""Smallest and largest W."""
+LARGEST = 512
+"""Largest D that the kernels take."""
 VECTORS = ("key_bias", "score_out", "norm", "norm_bias", "key_norm", "key_norm_bias")
 """The fields of `Weights` of shape (D,), or None."""
 
 
 def padded_size(size: int) -> int:
-    """W for D.
+    """P for D.
 
     Args:
         size: D.
     """
-    return max(SMALLEST, 1 << (size - 1).bit_length())
+    return -(-size // 16) * 16
 
 
 def pad(tensor: Tensor, width: int) -> Tensor:
@@ -55,7 +55,7 @@ def pad_weights(weights: Weights, size: int) -> Weights:
         weights: the weights for D, with those of the gated cell.
         size: D.
     Returns:
-        The weights for W.
+        The weights for P.
     """
     assert weights.w_out is not None
     assert weights.b_out is not None
@@ -77,7 +77,7 @@ def unpad_weights(weights: Weights, size: int) -> Weights:
     """The inverse of `pad_weights`.
 
     Args:
-        weights: the weights for W.
+        weights: the weights for P.
         size: D.
     Returns:
         The weights for D.
