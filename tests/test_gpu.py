@@ -83,7 +83,9 @@ def test_the_compiler_records_no_call_in_a_cuda_graph():
     """The next call may have other lengths, and draws another dropout."""
     torch.compiler.reset()
     layer = OrderedMemory(8, 16, 6, cell_dropout=0.2).cuda()
-    options = torch._inductor.list_mode_options("reduce-overhead") | {"fallback_random": True}  # the same seeds
+    options = torch._inductor.list_mode_options("reduce-overhead") | {
+        "fallback_random": True
+    }  # the same seeds
     compiled = torch.compile(layer, options=options)
     x = torch.randn(5, 3, 8, device="cuda")
     for lengths in ([5, 2, 1], [3, 5, 4], [1, 1, 5], [2, 4, 5]):

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -450,7 +449,7 @@ def test_all_programs_run_at_the_same_time_and_have_few_sequences(
     monkeypatch.setattr(plan, "multiprocessors", lambda device: multiprocessors)
     teams = plan.choose_teams(batch, width, torch.device("cpu"))
     assert teams == expected
-    assert teams.size * teams.count <= multiprocessors
+    assert teams.size * teams.number <= multiprocessors
     assert teams.tiles * teams.size * teams.rows >= batch
 
 
@@ -459,7 +458,9 @@ def test_all_programs_run_at_the_same_time_and_have_few_sequences(
 @pytest.mark.parametrize("rows", [16, 32, 128])
 def test_blocks_fit_and_few_columns_are_computed_in_vain(size, rows, itemsize):
     block = plan.choose_block(rows, 2 * size, 4 * size, 16, itemsize)
-    assert (rows + block.columns) * block.terms * itemsize <= max(plan.STAGE_BYTES, 16 * (rows + 16) * itemsize)
+    assert (rows + block.columns) * block.terms * itemsize <= max(
+        plan.STAGE_BYTES, 16 * (rows + 16) * itemsize
+    )
     assert block.terms >= 16
     each = -(-4 * size // (16 * block.columns)) * block.columns
     assert each <= max(16, 1.34 * 4 * size / 16)

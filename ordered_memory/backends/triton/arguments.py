@@ -17,15 +17,13 @@ class KernelPlan(NamedTuple):
         BLOCK_SLOTS: N, rounded up to a power of two.
         ROWS: number of sequences of a program.
         TEAM: number of programs of a team.
-        TEAM_ROWS: rows of a matrix product of a team, at least `TEAM * ROWS`.
         SLOT_ROWS: number of slots of a sequence that are read at a time, outside the cell.
         ARRIVALS_STRIDE: distance of the counters of two teams, in entries.
         KEY_K, KEY_N: terms that the product with the key map adds at a time, and the number of its columns
             that are computed at a time.
         FIRST_K, FIRST_N: the same for the first product of the cell in a kernel.
         SECOND_K, SECOND_N: the same for the second.
-        NUM_STAGES: number of chunks of weights that are prefetched (pipeline stages).
-        PRECISION: how float32 operands are multiplied.
+        NUM_STAGES: number of parts of a product that are in memory at a time (pipeline stages).
         NORMALIZED: whether the score is the normalized one.
         HISTORY: 1 if the states of all steps are stored, else 0.
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
@@ -36,7 +34,6 @@ class KernelPlan(NamedTuple):
     BLOCK_SLOTS: Any
     ROWS: Any
     TEAM: Any
-    TEAM_ROWS: Any
     SLOT_ROWS: Any
     ARRIVALS_STRIDE: Any
     KEY_K: Any
@@ -46,7 +43,6 @@ class KernelPlan(NamedTuple):
     SECOND_K: Any
     SECOND_N: Any
     NUM_STAGES: Any
-    PRECISION: Any
     NORMALIZED: Any
     HISTORY: Any
     SCORE_MASKS: Any

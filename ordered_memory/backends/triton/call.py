@@ -9,24 +9,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends import contract
 from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, Weights
 from ordered_memory.backends.operators import Shapes
 from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
-from ordered_memory.backends.triton.padding import pad, pad_weights, padded_size, unpad, unpad_weights
-from ordered_memory.backends.triton import plan as plans
-from ordered_memory.backends.triton.plan import Block, choose_block, choose_teams
+from ordered_memory.backends.triton.padding import (
+    pad,
+    pad_to_blocks,
+    pad_weights,
+    padded_size,
+    power_of_two_above,
+    unpad,
+    unpad_weights,
+)
+from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, NUM_WARPS, choose_teams, make_plan
 from ordered_memory.backends.triton_support import check_triton, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
-
-
-ARRIVALS_STRIDE = 32
-"""Distance of the counters of two teams, in entries of 4 bytes: each has a line of the cache of its own."""
 
 
 class TritonImplementation(contract.Implementation):
@@ -114,37 +116,17 @@ def _launch(
 
     steps, batch_size, size = inputs.inputs.shape
     num_slots, width = inputs.state.memory.shape[1], padded_size(size)
+    operand, is_backward = _operand(inputs), isinstance(written, Gradients)
     dropout = DropoutMasks(
         *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), width, inputs.inputs.device)
     )
-    block_width = _power_of_two_above(width)
-    teams = choose_teams(batch_size, block_width, inputs.inputs.device)
-    team_rows = teams.size * teams.rows
-    # More slots at a time need fewer passes over the weights of the key map, and more registers.
-    slot_rows = min(max(16, 512 * plans.NUM_WARPS // block_width), max(16, _power_of_two_above(num_slots)))
-    itemsize = _operand(inputs).itemsize
-    second_columns = 2 * width if isinstance(written, Gradients) else 4 * width
-    first_depth = 4 * width if isinstance(written, Gradients) else 2 * width
-    key = choose_block(slot_rows, width, width, 1, itemsize)
-    first = choose_block(team_rows, first_depth, 4 * width, teams.size, itemsize)
-    second = choose_block(team_rows, 4 * width, second_columns, teams.size, itemsize)
-    plan = KernelPlan(
-        SIZE=width,
-        WIDTH=block_width,
-        BLOCK_SLOTS=max(2, _power_of_two_above(num_slots)),
-        ROWS=teams.rows,
-        TEAM=teams.size,
-        TEAM_ROWS=team_rows,
-        SLOT_ROWS=slot_rows,
-        ARRIVALS_STRIDE=ARRIVALS_STRIDE,
-        KEY_K=key.terms,
-        KEY_N=key.columns,
-        FIRST_K=first.terms,
-        FIRST_N=first.columns,
-        SECOND_K=second.terms,
-        SECOND_N=second.columns,
-        NUM_STAGES=plans.NUM_STAGES,
-        PRECISION="ieee",
+    teams = choose_teams(batch_size, power_of_two_above(width), inputs.inputs.device)
+    plan = make_plan(
+        teams,
+        size,
+        num_slots,
+        operand,
+        is_backward,
         NORMALIZED=inputs.weights.key_norm is not None,
         HISTORY=int(save),
         SCORE_MASKS=dropout.key is not None,
@@ -152,18 +134,18 @@ def _launch(
     )
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
     with on_device(inputs.inputs):
-        kernel[(teams.count * teams.size,)](
+        kernel[(teams.number * teams.size,)](
             pad(inputs.inputs, width).contiguous(),
             pad(inputs.queries, width).contiguous(),
             lengths,
             written,
-            _kernel_weights(inputs, plan, isinstance(written, Gradients)),
+            pad_to_blocks(pad_weights(inputs.weights, size), plan, operand, is_backward),
             tape,
             dropout,
-            lengths.new_zeros(teams.count, ARRIVALS_STRIDE),
+            lengths.new_zeros(teams.number, ARRIVALS_STRIDE),
             Sizes(teams.tiles, batch_size, num_slots, size, width, *constants),
             KernelPlan(*map(tl.constexpr, plan)),
-            num_warps=plans.NUM_WARPS,
+            num_warps=NUM_WARPS,
             enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
             num_stages=1,  # no pipelining of the other loops: they load what they have stored
             launch_cooperative_grid=True,  # the programs of a team wait for each other
@@ -173,34 +155,6 @@ def _launch(
 def _operand(inputs: Arguments) -> torch.dtype:
     """The dtype of the operands of matrix products."""
     return torch.bfloat16 if inputs.bfloat16 else torch.float32
-
-
-def _kernel_weights(inputs: Arguments, plan: KernelPlan, is_backward: bool) -> Weights:
-    """The weights as a kernel reads them: matrices and biases padded to whole blocks, vectors to `WIDTH`."""
-    weights = pad_weights(inputs.weights, inputs.inputs.shape[-1])
-    second_block, first_block = Block(plan.SECOND_K, plan.SECOND_N), Block(plan.FIRST_K, plan.FIRST_N)
-    blocks = {
-        "key": Block(plan.KEY_K, plan.KEY_N),
-        "w_in": second_block if is_backward else first_block,
-        "w_out": first_block if is_backward else second_block,
-    }
-    padded: dict[str, Tensor | None] = {}
-    for name, block in blocks.items():
-        matrix = getattr(weights, name)
-        matrix = (matrix if is_backward else matrix.t()).to(_operand(inputs))
-        terms, columns = matrix.shape
-        padded[name] = F.pad(matrix, (0, -columns % block.columns, 0, -terms % block.terms)).contiguous()
-    for name, block in (("key_bias", "key"), ("b_in", "w_in"), ("b_out", "w_out")):
-        bias = getattr(weights, name)
-        padded[name] = F.pad(bias, (0, -len(bias) % blocks[block].columns))
-    for name in ("score_out", "norm", "norm_bias", "key_norm", "key_norm_bias"):
-        vector = getattr(weights, name)
-        padded[name] = None if vector is None else pad(vector, plan.WIDTH)
-    return weights._replace(**padded)
-
-
-def _power_of_two_above(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 def _device_lengths(inputs: Arguments) -> Tensor:

@@ -46,8 +46,8 @@ def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, arr
     for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
         team_first = tile * (plan.TEAM * plan.ROWS)
         first = team_first + member * plan.ROWS
-        length = _load_lengths(lengths, first, sizes, plan.ROWS, plan.ROWS)
-        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS, plan.TEAM_ROWS)
+        length = _load_lengths(lengths, first, sizes, plan.ROWS)
+        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
         for t in tl.range(tl.max(team_length, 0), disable_licm=True):
             running = t < length
             token = t * sizes.batch + first
@@ -165,8 +165,9 @@ def _update_slots(
     before,
     running,
 ):
-    """Compute M and M̂, and the latter slot by slot from the top. The cell is skipped if →π_i = 0 in all rows of
-    the team. Returns the number of meetings so far.
+    """Compute M and M̂. Returns the number of meetings so far.
+
+    M̂ is computed slot by slot from the top, and the cell is skipped if →π_i = 0 in all rows of the team.
 
     `to_team` is the distance from the first sequence of the program to that of its team.
     """
@@ -261,9 +262,9 @@ def _sum_to(slot, tape, sizes, plan, token):
 
 @jit
 def _skipped_slots(tape, sizes, plan, team_token, team_running):
-    """The number of slots, from the top, with →π_i = 0 in all rows of the team. All of a team find the same."""
+    """The number of slots, from the top, with →π_i = 0 in all rows of the team."""
     i = tl.arange(0, plan.BLOCK_SLOTS)
-    p = _load_slots(tape.attention, team_token, sizes.slots, sizes, plan, team_running, plan.TEAM_ROWS)
+    p = _load_slots(tape.attention, team_token, sizes.slots, sizes, plan, team_running, plan.TEAM * plan.ROWS)
     return tl.min(tl.where(tl.max(p, 0) > 0, i, sizes.slots), 0)
 
 
@@ -271,7 +272,7 @@ def _skipped_slots(tape, sizes, plan, team_token, team_running):
 def _wait_for_team(arrivals, meeting, plan):
     """Wait until all programs of the team are here, and see what they have stored.
 
-    Each adds 1 to the counter of the team, and waits until it has been added by all, in this meeting and those
+    Each adds 1 to the counter of the team, and waits until all have done so, in this meeting and in those
     before. Returns the number of meetings so far.
     """
     tl.debug_barrier()
@@ -293,12 +294,10 @@ def _above_ptrs(x, candidate, slot, plan):
 @jit
 def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running):
     """Store relu(W1 [M_i; M̂_{i-1}] + b1) after dropout in `tape.hidden`: some columns, for the whole team."""
-    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.TEAM_ROWS)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.TEAM * plan.ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
     valid = running[:, None]
-    for start in tl.range(
-        member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True
-    ):
+    for start in tl.range(member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True):
         column = start + tl.arange(0, plan.FIRST_N)[None, :]
         inside = valid & (column < 4 * plan.SIZE)
         value = _matmul(
@@ -308,14 +307,14 @@ def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running
             start,
             2 * sizes.width,
             plan,
-            plan.TEAM_ROWS,
+            plan.TEAM * plan.ROWS,
             4 * plan.SIZE,
             plan.FIRST_K,
             plan.FIRST_N,
         )
         value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
-            masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+            masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)
         tl.store(hidden + column, value, mask=inside)
 
@@ -323,8 +322,8 @@ def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running
 @jit
 def _gates(weights, tape, sizes, plan, member, pair, running):
     """Store W2 `hidden` + b2 in `tape.gates`: some columns, for the whole team."""
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
-    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
         member * plan.SECOND_N, 4 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
@@ -337,7 +336,7 @@ def _gates(weights, tape, sizes, plan, member, pair, running):
             start,
             4 * sizes.width,
             plan,
-            plan.TEAM_ROWS,
+            plan.TEAM * plan.ROWS,
             4 * plan.SIZE,
             plan.SECOND_K,
             plan.SECOND_N,
@@ -372,7 +371,7 @@ def _matmul(
         term = first + k[None, :]
         a = tl.load(left + term, mask=valid & (term < depth), other=0.0)
         b = tl.load(right + first * STRIDE)
-        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision=plan.PRECISION)
+        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision="ieee")
     return accumulator
 
 
@@ -447,10 +446,10 @@ def _store_slots(pointer, first, stride, values, sizes, plan, running):
 
 
 @jit
-def _load_lengths(lengths, first, sizes, COUNT: tl.constexpr, ROWS: tl.constexpr):
-    """Load (ROWS,) lengths; 0 from `COUNT` on, and beyond the batch."""
-    row = tl.arange(0, ROWS)
-    return tl.load(lengths + first + row, mask=(row < COUNT) & (first + row < sizes.batch), other=0)
+def _load_lengths(lengths, first, sizes, ROWS: tl.constexpr):
+    """Load (ROWS,) lengths, 0 beyond the batch."""
+    row = first + tl.arange(0, ROWS)
+    return tl.load(lengths + row, mask=row < sizes.batch, other=0)
 
 
 @jit

@@ -44,8 +44,8 @@ def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout,
     for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
         team_first = tile * (plan.TEAM * plan.ROWS)
         first = team_first + member * plan.ROWS
-        length = _load_lengths(lengths, first, sizes, plan.ROWS, plan.ROWS)
-        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS, plan.TEAM_ROWS)
+        length = _load_lengths(lengths, first, sizes, plan.ROWS)
+        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
         last = tl.max(team_length, 0)
         for steps in tl.range(last, disable_licm=True):
             t = last - 1 - steps
@@ -113,15 +113,9 @@ def _update_slots_backward(
     valid = running[:, None] & (d < plan.SIZE)
     forward_pi = tl.cumsum(p, 1)
     skipped = _skipped_slots(tape, sizes, plan, token + to_team, team_running)
-    d_forward_pi = _load_slots(
-        gradients.occupancy, first, sizes.slots + 1, sizes, plan, running, plan.ROWS
-    )
-    bottom = _row_ptrs(
-        gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.SIZE, plan.ROWS
-    )
-    d_output = tl.load(
-        _row_ptrs(gradients.output, token, 1, plan.SIZE, plan.ROWS) + d, mask=valid, other=0.0
-    )
+    d_forward_pi = _load_slots(gradients.occupancy, first, sizes.slots + 1, sizes, plan, running, plan.ROWS)
+    bottom = _row_ptrs(gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.SIZE, plan.ROWS)
+    d_output = tl.load(_row_ptrs(gradients.output, token, 1, plan.SIZE, plan.ROWS) + d, mask=valid, other=0.0)
     _add(bottom + d, d_output, valid)
     tl.debug_barrier()
     for step in tl.range(sizes.slots - skipped, disable_licm=True):
@@ -255,9 +249,7 @@ def _compose_backward(
     team_pair = pair + to_team * sizes.slots
     _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, team_pair, team_running)
     meeting = _wait_for_team(arrivals, meeting, plan)
-    _cell_inputs_backward(
-        weights, gradients, sizes, plan, member, first + to_team, team_pair, team_running
-    )
+    _cell_inputs_backward(weights, gradients, sizes, plan, member, first + to_team, team_pair, team_running)
     meeting = _wait_for_team(arrivals, meeting, plan)
     d_cell_inputs = _row_ptrs(gradients.cell_inputs, first, 1, 2 * plan.SIZE, plan.ROWS) + d
     d_memory = tl.load(d_cell_inputs, mask=valid, other=0.0)
@@ -276,13 +268,11 @@ def _compose_backward(
 @jit
 def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pair, running):
     """Store the gradients of the hidden units in `gradients.hidden`: some columns, for the whole team."""
-    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
-    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
     valid = running[:, None]
-    for start in tl.range(
-        member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True
-    ):
+    for start in tl.range(member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True):
         column = start + tl.arange(0, plan.FIRST_N)[None, :]
         inside = valid & (column < 4 * plan.SIZE)
         value = _matmul(
@@ -292,7 +282,7 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
             start,
             4 * sizes.width,
             plan,
-            plan.TEAM_ROWS,
+            plan.TEAM * plan.ROWS,
             4 * plan.SIZE,
             plan.FIRST_K,
             plan.FIRST_N,
@@ -300,7 +290,7 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
         # Units that relu or dropout set to 0 have no gradient.
         kept = tl.load(hidden + column, mask=inside, other=0.0) > 0
         if plan.CELL_MASKS:
-            masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
+            masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)
         tl.store(d_hidden + column, tl.where(kept, value, 0.0), mask=inside)
 
@@ -308,8 +298,8 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
 @jit
 def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, running):
     """Store the gradients of [M_i; M̂_{i-1}] after dropout: some columns, for the whole team."""
-    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM_ROWS)
-    d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.SIZE, plan.TEAM_ROWS)
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.SIZE, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
         member * plan.SECOND_N, 2 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
@@ -322,7 +312,7 @@ def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, ru
             start,
             4 * sizes.width,
             plan,
-            plan.TEAM_ROWS,
+            plan.TEAM * plan.ROWS,
             2 * plan.SIZE,
             plan.SECOND_K,
             plan.SECOND_N,
@@ -355,9 +345,7 @@ def _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, to
 
 
 @jit
-def _keys_backward(
-    query_ptr, d_score, vectors, weights, tape, gradients, dropout, sizes, plan, pair, valid
-):
+def _keys_backward(query_ptr, d_score, vectors, weights, tape, gradients, dropout, sizes, plan, pair, valid):
     """Backward of the operations between the results of the key map and the scores of some slots.
 
     Stores the gradients of these results in `gradients.keys`, and adds those of the vectors. Returns dq.

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
+from ordered_memory.backends.triton.arguments import KernelPlan
 
 LARGEST = 512
 """Largest D that the kernels take."""
@@ -26,6 +28,15 @@ def padded_size(size: int) -> int:
         size: D.
     """
     return -(-size // 16) * 16
+
+
+def power_of_two_above(number: int) -> int:
+    """The smallest power of two that is at least `number`.
+
+    Args:
+        number: positive integer.
+    """
+    return 1 << (number - 1).bit_length()
 
 
 def pad(tensor: Tensor, width: int) -> Tensor:
@@ -70,6 +81,48 @@ def pad_weights(weights: Weights, size: int) -> Weights:
         w_out=w_out.view(4 * width, 4 * width),
         b_out=pad(weights.b_out.view(4, size), width).view(-1),
         **_map_vectors(weights, lambda vector: pad(vector, width)),
+    )
+
+
+def pad_to_blocks(weights: Weights, plan: KernelPlan, operand: torch.dtype, is_backward: bool) -> Weights:
+    """Pad the weights further, so that a kernel needs no masks for them.
+
+    Args:
+        weights: the weights for P, matrices as (out, in).
+        plan: constants of the kernel.
+        operand: dtype of the matrices.
+        is_backward: whether it is the backward kernel, which multiplies with the matrices as they are. The
+            forward kernel multiplies with their transposes.
+    Returns:
+        The weights with matrices and their biases padded to whole blocks, and other vectors to `WIDTH`.
+    """
+    key, first, second = (
+        (plan.KEY_K, plan.KEY_N),
+        (plan.FIRST_K, plan.FIRST_N),
+        (plan.SECOND_K, plan.SECOND_N),
+    )
+    w_in, w_out = (second, first) if is_backward else (first, second)
+
+    def matrix(values: Tensor, block: tuple[int, int]) -> Tensor:
+        values = (values if is_backward else values.t()).to(operand)
+        return F.pad(values, (0, -values.shape[1] % block[1], 0, -values.shape[0] % block[0])).contiguous()
+
+    def bias(values: Tensor, block: tuple[int, int]) -> Tensor:
+        return F.pad(values, (0, -len(values) % block[1]))
+
+    assert weights.w_out is not None
+    assert weights.b_out is not None
+    vectors = _map_vectors(weights, lambda vector: pad(vector, plan.WIDTH))
+    return Weights(
+        **vectors
+        | {
+            "key": matrix(weights.key, key),
+            "key_bias": bias(weights.key_bias, key),
+            "w_in": matrix(weights.w_in, w_in),
+            "b_in": bias(weights.b_in, w_in),
+            "w_out": matrix(weights.w_out, w_out),
+            "b_out": bias(weights.b_out, w_out),
+        }
     )
 
 

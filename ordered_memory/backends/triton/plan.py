@@ -1,4 +1,4 @@
-"""The sizes of a launch: teams of programs, tiles of sequences, and blocks of matrix products.
+"""The sizes of a launch: teams of programs, and blocks of matrix products.
 
 Axes as in `kernels`.
 """
@@ -9,14 +9,18 @@ from typing import NamedTuple
 
 import torch
 
+from ordered_memory.backends.triton.arguments import KernelPlan
+from ordered_memory.backends.triton.padding import padded_size, power_of_two_above
 from ordered_memory.backends.triton_support import multiprocessors
 
 LARGEST_TEAM = 16
 NUM_WARPS = 4
 NUM_STAGES = 4
-"""Number of chunks of weights of which all but one are loaded ahead (pipeline stages)."""
+"""Number of parts of a matrix product that are in memory at a time: one is multiplied, the others loaded."""
 STAGE_BYTES = 24 * 1024
-"""Operands of a matrix product that are loaded at a time."""
+"""Most bytes of the operands of such a part: three of them fit into the shared memory of any GPU."""
+ARRIVALS_STRIDE = 32
+"""Distance of the counters of two teams, in entries of 4 bytes: each has a line of the cache of its own."""
 
 
 class Teams(NamedTuple):
@@ -24,13 +28,13 @@ class Teams(NamedTuple):
 
     Args:
         size: number of programs of a team.
-        count: number of teams.
+        number: number of teams.
         rows: number of sequences of a program at a time.
-        tiles: number of times that a team reads its sequences, over all teams.
+        tiles: number of parts of the batch: a team reads `size * rows` sequences at a time.
     """
 
     size: int
-    count: int
+    number: int
     rows: int
     tiles: int
 
@@ -45,10 +49,10 @@ class Block(NamedTuple):
 def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     """Share the sequences of a batch among teams.
 
-    A team reads all weights once for each slot that one of its sequences writes. All programs must run at the
-    same time, since those of a team wait for each other: at most one on each multiprocessor. So a program has
-    one sequence, as long as there are enough of them, and more in larger batches: up to 8, and up to 2,048
-    features, 8 for each thread, which fit in registers.
+    A team reads all weights once for each slot that one of its sequences writes. The programs of a team wait
+    for each other, so all programs must run at the same time: at most one on each multiprocessor. A program
+    has one sequence, as long as there are enough multiprocessors, and more in larger batches: up to 8, and up
+    to 2,048 features, which fit into registers.
 
     Args:
         batch_size: B.
@@ -58,7 +62,7 @@ def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     available = multiprocessors(device)
     size = min(LARGEST_TEAM, _power_of_two_below(available))
     rows = -(-batch_size // (available // size * size))
-    rows = min(8, 2048 // width, _power_of_two_above(rows))
+    rows = min(8, 2048 // width, power_of_two_above(rows))
     tiles = -(-batch_size // (size * rows))
     return Teams(size, min(tiles, available // size), rows, tiles)
 
@@ -80,11 +84,48 @@ def choose_block(rows: int, depth: int, columns: int, programs: int, itemsize: i
 
     block = min((128, 64, 32, 16), key=cost)
     terms = _power_of_two_below(STAGE_BYTES // itemsize // (rows + block))
-    return Block(min(terms, max(16, _power_of_two_above(depth))), block)
+    return Block(min(terms, max(16, power_of_two_above(depth))), block)
 
 
-def _power_of_two_above(number: int) -> int:
-    return 1 << (number - 1).bit_length()
+def make_plan(
+    teams: Teams, size: int, num_slots: int, operand: torch.dtype, is_backward: bool, **constants: bool | int
+) -> KernelPlan:
+    """The compile-time constants of a kernel.
+
+    Args:
+        teams: the teams of programs.
+        size: D.
+        num_slots: N.
+        operand: dtype of the operands of matrix products.
+        is_backward: whether it is the backward kernel.
+        **constants: `NORMALIZED`, `HISTORY`, `SCORE_MASKS` and `CELL_MASKS`.
+    """
+    padded = padded_size(size)
+    width, slots = power_of_two_above(padded), power_of_two_above(num_slots)
+    # More slots at a time need fewer passes over the weights of the key map, and more registers.
+    slot_rows = max(16, min(slots, 512 * NUM_WARPS // width))
+    key = choose_block(slot_rows, padded, padded, 1, operand.itemsize)
+    first_depth, second_columns = (4 * padded, 2 * padded) if is_backward else (2 * padded, 4 * padded)
+    rows = teams.size * teams.rows
+    first = choose_block(rows, first_depth, 4 * padded, teams.size, operand.itemsize)
+    second = choose_block(rows, 4 * padded, second_columns, teams.size, operand.itemsize)
+    return KernelPlan(
+        SIZE=padded,
+        WIDTH=width,
+        BLOCK_SLOTS=max(2, slots),
+        ROWS=teams.rows,
+        TEAM=teams.size,
+        SLOT_ROWS=slot_rows,
+        ARRIVALS_STRIDE=ARRIVALS_STRIDE,
+        KEY_K=key.terms,
+        KEY_N=key.columns,
+        FIRST_K=first.terms,
+        FIRST_N=first.columns,
+        SECOND_K=second.terms,
+        SECOND_N=second.columns,
+        NUM_STAGES=NUM_STAGES,
+        **constants,
+    )
 
 
 def _power_of_two_below(number: int) -> int:
