@@ -50,13 +50,13 @@ class KernelPlan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The number of tiles (of the sequences of a team), B, N, D, P (`width`), and constants of the modules.
+    """The first team of a launch, B, N, D, P (`width`), and constants of the modules.
 
     P is also passed here, at run time: with a compile-time P, the compiler would unroll the loops of the
     matrix products and run out of registers for the addresses.
     """
 
-    tiles: Any
+    first_team: Any
     batch: Any
     slots: Any
     size: Any

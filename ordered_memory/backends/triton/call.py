@@ -133,23 +133,27 @@ def _launch(
         CELL_MASKS=dropout.memory is not None,
     )
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
+    padded = (pad(inputs.inputs, width).contiguous(), pad(inputs.queries, width).contiguous())
+    weights = pad_to_blocks(pad_weights(inputs.weights, size), plan, operand, is_backward)
+    arrivals = lengths.new_zeros(teams.number, ARRIVALS_STRIDE)
     with on_device(inputs.inputs):
-        kernel[(teams.number * teams.size,)](
-            pad(inputs.inputs, width).contiguous(),
-            pad(inputs.queries, width).contiguous(),
-            lengths,
-            written,
-            pad_to_blocks(pad_weights(inputs.weights, size), plan, operand, is_backward),
-            tape,
-            dropout,
-            lengths.new_zeros(teams.number, ARRIVALS_STRIDE),
-            Sizes(teams.tiles, batch_size, num_slots, size, width, *constants),
-            KernelPlan(*map(tl.constexpr, plan)),
-            num_warps=NUM_WARPS,
-            enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
-            num_stages=1,  # no pipelining of the other loops: they load what they have stored
-            launch_cooperative_grid=True,  # the programs of a team wait for each other
-        )
+        for first_team in range(0, teams.number, teams.at_a_time):
+            number = min(teams.at_a_time, teams.number - first_team)
+            kernel[(number * teams.size,)](
+                *padded,
+                lengths,
+                written,
+                weights,
+                tape,
+                dropout,
+                arrivals,
+                Sizes(first_team, batch_size, num_slots, size, width, *constants),
+                KernelPlan(*map(tl.constexpr, plan)),
+                num_warps=NUM_WARPS,
+                enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
+                num_stages=1,  # no pipelining of the other loops: they load what they have stored
+                launch_cooperative_grid=True,  # the programs of a team wait for each other
+            )
 
 
 def _operand(inputs: Arguments) -> torch.dtype:

@@ -39,41 +39,40 @@ def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, arr
         tape, dropout, sizes, plan: the named tuples of `arguments.py`.
         arrivals: zeros, (teams, ARRIVALS_STRIDE): see `_wait_for_team`.
     """
-    program = tl.program_id(0).to(tl.int64)
-    member, team = program % plan.TEAM, program // plan.TEAM
+    member = tl.program_id(0) % plan.TEAM
+    team = sizes.first_team + tl.program_id(0) // plan.TEAM
     arrivals += team * plan.ARRIVALS_STRIDE
     meeting = 0
-    for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
-        team_first = tile * (plan.TEAM * plan.ROWS)
-        first = team_first + member * plan.ROWS
-        length = _load_lengths(lengths, first, sizes, plan.ROWS)
-        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
-        for t in tl.range(tl.max(team_length, 0), disable_licm=True):
-            running = t < length
-            token = t * sizes.batch + first
-            before = t * sizes.batch * plan.HISTORY + first
-            p = _attend(queries, weights, tape, dropout, sizes, plan, token, before, running)
-            _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
-            meeting = _wait_for_team(arrivals, meeting, plan)
-            meeting = _update_slots(
-                inputs,
-                output,
-                p,
-                weights,
-                tape,
-                dropout,
-                arrivals,
-                meeting,
-                sizes,
-                plan,
-                member,
-                team_first - first,
-                t < team_length,
-                token,
-                before,
-                running,
-            )
-            tl.debug_barrier()
+    team_first = team.to(tl.int64) * (plan.TEAM * plan.ROWS)
+    first = team_first + member * plan.ROWS
+    length = _load_lengths(lengths, first, sizes, plan.ROWS)
+    team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
+    for t in tl.range(tl.max(team_length, 0), disable_licm=True):
+        running = t < length
+        token = t * sizes.batch + first
+        before = t * sizes.batch * plan.HISTORY + first
+        p = _attend(queries, weights, tape, dropout, sizes, plan, token, before, running)
+        _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
+        meeting = _wait_for_team(arrivals, meeting, plan)
+        meeting = _update_slots(
+            inputs,
+            output,
+            p,
+            weights,
+            tape,
+            dropout,
+            arrivals,
+            meeting,
+            sizes,
+            plan,
+            member,
+            team_first - first,
+            t < team_length,
+            token,
+            before,
+            running,
+        )
+        tl.debug_barrier()
 
 
 @jit

@@ -37,52 +37,51 @@ from ordered_memory.backends.triton_jit import jit, tanh, tl
 def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout, arrivals, sizes, plan):
     """Run the backward pass; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
     `arguments.Gradients` for `gradients`."""
-    program = tl.program_id(0).to(tl.int64)
-    member, team = program % plan.TEAM, program // plan.TEAM
+    member = tl.program_id(0) % plan.TEAM
+    team = sizes.first_team + tl.program_id(0) // plan.TEAM
     arrivals += team * plan.ARRIVALS_STRIDE
     meeting = 0
-    for tile in tl.range(team, sizes.tiles, tl.num_programs(0) // plan.TEAM, disable_licm=True):
-        team_first = tile * (plan.TEAM * plan.ROWS)
-        first = team_first + member * plan.ROWS
-        length = _load_lengths(lengths, first, sizes, plan.ROWS)
-        team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
-        last = tl.max(team_length, 0)
-        for steps in tl.range(last, disable_licm=True):
-            t = last - 1 - steps
-            running = t < length
-            token = t * sizes.batch + first
-            p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
-            dp, meeting = _update_slots_backward(
-                inputs,
-                p,
-                weights,
-                tape,
-                gradients,
-                dropout,
-                arrivals,
-                meeting,
-                sizes,
-                plan,
-                member,
-                team_first - first,
-                t < team_length,
-                token,
-                first,
-                running,
-            )
-            mask = _load_attention_mask(tape, sizes, plan, token, running)
-            dp -= tl.sum(p * dp, 1)[:, None]
-            # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
-            d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
-            tl.debug_barrier()
-            _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
-            first_entry = _row_ptrs(gradients.occupancy, first, 1, sizes.slots + 1, plan.ROWS)
-            tl.store(first_entry, 0.0, mask=running[:, None])
-            # The upstream gradient has been read: its place takes that of the scores.
-            _store_slots(gradients.attention, token, sizes.slots, p * dp, sizes, plan, running)
-            tl.debug_barrier()
-            _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, token, first, running)
-            tl.debug_barrier()
+    team_first = team.to(tl.int64) * (plan.TEAM * plan.ROWS)
+    first = team_first + member * plan.ROWS
+    length = _load_lengths(lengths, first, sizes, plan.ROWS)
+    team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
+    last = tl.max(team_length, 0)
+    for steps in tl.range(last, disable_licm=True):
+        t = last - 1 - steps
+        running = t < length
+        token = t * sizes.batch + first
+        p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+        dp, meeting = _update_slots_backward(
+            inputs,
+            p,
+            weights,
+            tape,
+            gradients,
+            dropout,
+            arrivals,
+            meeting,
+            sizes,
+            plan,
+            member,
+            team_first - first,
+            t < team_length,
+            token,
+            first,
+            running,
+        )
+        mask = _load_attention_mask(tape, sizes, plan, token, running)
+        dp -= tl.sum(p * dp, 1)[:, None]
+        # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
+        d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
+        tl.debug_barrier()
+        _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
+        first_entry = _row_ptrs(gradients.occupancy, first, 1, sizes.slots + 1, plan.ROWS)
+        tl.store(first_entry, 0.0, mask=running[:, None])
+        # The upstream gradient has been read: its place takes that of the scores.
+        _store_slots(gradients.attention, token, sizes.slots, p * dp, sizes, plan, running)
+        tl.debug_barrier()
+        _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, token, first, running)
+        tl.debug_barrier()
 
 
 @jit

@@ -28,15 +28,15 @@ class Teams(NamedTuple):
 
     Args:
         size: number of programs of a team.
+        rows: number of sequences of a program.
         number: number of teams.
-        rows: number of sequences of a program at a time.
-        tiles: number of parts of the batch: a team reads `size * rows` sequences at a time.
+        at_a_time: number of teams of a launch: all programs of a launch must run at the same time.
     """
 
     size: int
-    number: int
     rows: int
-    tiles: int
+    number: int
+    at_a_time: int
 
 
 class Block(NamedTuple):
@@ -49,10 +49,10 @@ class Block(NamedTuple):
 def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     """Share the sequences of a batch among teams.
 
-    A team reads all weights once for each slot that one of its sequences writes. The programs of a team wait
-    for each other, so all programs must run at the same time: at most one on each multiprocessor. A program
-    has one sequence, as long as there are enough multiprocessors, and more in larger batches: up to 8, and up
-    to 2,048 features, which fit into registers.
+    A team reads all weights once for each slot that one of its sequences writes. Its programs wait for each
+    other, so that at most one program is on each multiprocessor. A program has one sequence, as long as there
+    are enough multiprocessors, and more in larger batches: up to 8, and up to 2,048 features, which fit into
+    registers. Still larger batches take several launches.
 
     Args:
         batch_size: B.
@@ -63,8 +63,7 @@ def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     size = min(LARGEST_TEAM, _power_of_two_below(available))
     rows = -(-batch_size // (available // size * size))
     rows = min(8, 2048 // width, power_of_two_above(rows))
-    tiles = -(-batch_size // (size * rows))
-    return Teams(size, min(tiles, available // size), rows, tiles)
+    return Teams(size, rows, -(-batch_size // (size * rows)), available // size)
 
 
 def choose_block(rows: int, depth: int, columns: int, programs: int, itemsize: int) -> Block:
