@@ -216,11 +216,21 @@ def test_teams_of_programs_give_the_same(score, size, batch, dropout):
 
 @RUNS
 @pytest.mark.usefixtures("_teams")
-def test_large_batches_take_several_launches_and_teams_leave_out_slots_that_they_do_not_write():
+def test_a_team_leaves_out_slots_that_none_of_its_sequences_writes():
+    case = Case(slots=3, batch=4, steps=2)
+    case.state = initial_state(4, 3, case.inputs[0])
+    for row in range(4):  # the last one to be read writes all slots, the first one none
+        case.state.occupancy[row, 4 - row :] = 1
+    results = assert_equals_the_definition(case)
+    assert (results["attention"][0] > 0).sum(1).tolist() == [0, 1, 2, 3]
+
+
+@RUNS
+@pytest.mark.usefixtures("_teams")
+def test_large_batches_take_several_launches():
     case = Case(slots=2, batch=35, steps=2)
     case.state = initial_state(35, 2, case.inputs[0])
-    lengths = torch.randint(0, 3, (35,)).tolist()
-    assert_equals_the_definition(case, lengths)
+    assert_equals_the_definition(case, torch.randint(0, 3, (35,)).tolist())
 
 
 @RUNS
@@ -530,7 +540,7 @@ def compiled(**arguments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 128, 200, 300, 512])
-@pytest.mark.parametrize("batch", [32, 2000])
+@pytest.mark.parametrize("batch", [32, 1000])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_kernels_compile_for_sm_90(size, precision, batch):
     for kernel in compiled(size=size, precision=precision, batch=batch):
@@ -541,7 +551,7 @@ def test_the_kernels_compile_for_sm_90(size, precision, batch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [90, 100])
-@pytest.mark.parametrize("batch", [32, 2000])
+@pytest.mark.parametrize("batch", [32, 1000])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_at_the_size_of_listops_no_loop_with_a_product_spills_registers(precision, batch, capability):
     for kernel in compiled(size=128, slots=21, batch=batch, precision=precision, capability=capability):
