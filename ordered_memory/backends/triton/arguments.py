@@ -12,7 +12,7 @@ class KernelPlan(NamedTuple):
     """The compile-time constants of a kernel, each a `constexpr`.
 
     Args:
-        SIZE: P.
+        PADDED: P.
         WIDTH: entries of a block of features, P rounded up to a power of two.
         BLOCK_SLOTS: N, rounded up to a power of two.
         ROWS: number of sequences of a program.
@@ -29,7 +29,7 @@ class KernelPlan(NamedTuple):
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.
     """
 
-    SIZE: Any
+    PADDED: Any
     WIDTH: Any
     BLOCK_SLOTS: Any
     ROWS: Any
@@ -50,7 +50,7 @@ class KernelPlan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """The first team of a launch, B, N, D, P (`width`), and constants of the modules.
+    """The first team of a launch, B, N, D, P (`padded`), and constants of the modules.
 
     P is also passed here, at run time: with a compile-time P, the compiler would unroll the loops of the
     matrix products and run out of registers for the addresses.
@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
     batch: Any
     slots: Any
     size: Any
-    width: Any
+    padded: Any
     threshold: Any
     norm_epsilon: Any
     key_epsilon: Any

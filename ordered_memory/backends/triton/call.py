@@ -115,12 +115,12 @@ def _launch(
     import triton.language as tl
 
     steps, batch_size, size = inputs.inputs.shape
-    num_slots, width = inputs.state.memory.shape[1], padded_size(size)
+    num_slots, padded = inputs.state.memory.shape[1], padded_size(size)
     operand, is_backward = _operand(inputs), isinstance(written, Gradients)
     dropout = DropoutMasks(
-        *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), width, inputs.inputs.device)
+        *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), padded, inputs.inputs.device)
     )
-    teams = choose_teams(batch_size, power_of_two_above(width), inputs.inputs.device)
+    teams = choose_teams(batch_size, power_of_two_above(padded), inputs.inputs.device)
     plan = make_plan(
         teams,
         size,
@@ -133,21 +133,21 @@ def _launch(
         CELL_MASKS=dropout.memory is not None,
     )
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
-    padded = (pad(inputs.inputs, width).contiguous(), pad(inputs.queries, width).contiguous())
+    sequences = (pad(inputs.inputs, padded).contiguous(), pad(inputs.queries, padded).contiguous())
     weights = pad_to_blocks(pad_weights(inputs.weights, size), plan, operand, is_backward)
     arrivals = lengths.new_zeros(teams.number, ARRIVALS_STRIDE)
     with on_device(inputs.inputs):
         for first_team in range(0, teams.number, teams.at_a_time):
             number = min(teams.at_a_time, teams.number - first_team)
             kernel[(number * teams.size,)](
-                *padded,
+                *sequences,
                 lengths,
                 written,
                 weights,
                 tape,
                 dropout,
                 arrivals,
-                Sizes(first_team, batch_size, num_slots, size, width, *constants),
+                Sizes(first_team, batch_size, num_slots, size, padded, *constants),
                 KernelPlan(*map(tl.constexpr, plan)),
                 num_warps=NUM_WARPS,
                 enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
@@ -172,26 +172,26 @@ def _device_lengths(inputs: Arguments) -> Tensor:
 def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
     """Shapes and dtypes of the buffers of all steps, or of one step without `save`; None as in `Tape`."""
     (steps, *_, size), slots = inputs.inputs.shape, inputs.state.memory.shape[:2]
-    width, operand, float32 = padded_size(size), _operand(inputs), torch.float32
+    padded, operand, float32 = padded_size(size), _operand(inputs), torch.float32
     states, pairs = (steps + 1 if save else 1, *slots), (steps if save else 1, *slots)
     dropout = inputs.dropout
     drops_keys = dropout.key_mask is not None or _keep_probability(dropout.score_drop_below) is not None
     return Tape(
-        memory=((*states, width), float32),
-        candidate=((*states, width), float32),
+        memory=((*states, padded), float32),
+        candidate=((*states, padded), float32),
         occupancy=((*states[:2], slots[1] + 1), float32),
         attention=((steps, *slots), float32),
-        key_inputs=((*pairs, width), operand) if drops_keys else None,
-        keys=((*pairs, width), float32),
-        cell_inputs=((*pairs, 2 * width), operand),
-        hidden=((*pairs, 4 * width), operand),
-        gates=((*pairs, 4 * width), float32),
+        key_inputs=((*pairs, padded), operand) if drops_keys else None,
+        keys=((*pairs, padded), float32),
+        cell_inputs=((*pairs, 2 * padded), operand),
+        hidden=((*pairs, 4 * padded), operand),
+        gates=((*pairs, 4 * padded), float32),
     )
 
 
 def _new_tape(inputs: Arguments, save: bool) -> Tape:
     """Allocate the buffers. They start as zeros if the weight gradients also read their padding."""
-    x, width = inputs.inputs, padded_size(inputs.inputs.shape[-1])
+    x, padded = inputs.inputs, padded_size(inputs.inputs.shape[-1])
 
     def allocate(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         make = x.new_empty if name in ("keys", "gates") else x.new_zeros
@@ -199,8 +199,8 @@ def _new_tape(inputs: Arguments, save: bool) -> Tape:
 
     shapes = _tape_shapes(inputs, save)._asdict()
     tape = Tape(**{name: None if of is None else allocate(name, *of) for name, of in shapes.items()})
-    tape.memory[0] = pad(inputs.state.memory, width)
-    tape.candidate[0] = pad(inputs.state.candidate, width)
+    tape.memory[0] = pad(inputs.state.memory, padded)
+    tape.candidate[0] = pad(inputs.state.candidate, padded)
     tape.occupancy[0] = inputs.state.occupancy
     return tape
 
@@ -221,7 +221,7 @@ def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Grad
     """Allocate the buffers of the backward pass, some of them filled with the upstream gradients."""
     x, (batch_size, num_slots) = inputs.inputs, inputs.state.memory.shape[:2]
     (steps, *_, size), operand = x.shape, _operand(inputs)
-    width, pairs = padded_size(size), (steps, batch_size, num_slots)
+    padded, pairs = padded_size(size), (steps, batch_size, num_slots)
 
     def filled(gradient: Tensor | None, *shape: int) -> Tensor:
         """The gradient of a result, padded, as a new tensor: that of the state is overwritten."""
@@ -232,18 +232,18 @@ def _new_gradients(inputs: Arguments, upstream: Sequence[Tensor | None]) -> Grad
 
     d_output, d_memory, d_candidate, d_occupancy, d_attention = upstream
     return Gradients(
-        output=filled(d_output, steps, batch_size, width),
+        output=filled(d_output, steps, batch_size, padded),
         attention=filled(d_attention, *pairs),
-        memory=filled(d_memory, batch_size, num_slots, width),
-        candidate=filled(d_candidate, batch_size, num_slots, width),
+        memory=filled(d_memory, batch_size, num_slots, padded),
+        candidate=filled(d_candidate, batch_size, num_slots, padded),
         occupancy=filled(d_occupancy, batch_size, num_slots + 1),
-        inputs=x.new_zeros(steps, batch_size, width),
-        queries=x.new_zeros(steps, batch_size, width),
-        keys=x.new_zeros(*pairs, width, dtype=operand),
-        hidden=x.new_zeros(*pairs, 4 * width, dtype=operand),
-        gates=x.new_zeros(*pairs, 4 * width, dtype=operand),
-        cell_inputs=x.new_zeros(batch_size, 2 * width),
-        vectors=x.new_zeros(batch_size, 5, width),
+        inputs=x.new_zeros(steps, batch_size, padded),
+        queries=x.new_zeros(steps, batch_size, padded),
+        keys=x.new_zeros(*pairs, padded, dtype=operand),
+        hidden=x.new_zeros(*pairs, 4 * padded, dtype=operand),
+        gates=x.new_zeros(*pairs, 4 * padded, dtype=operand),
+        cell_inputs=x.new_zeros(batch_size, 2 * padded),
+        vectors=x.new_zeros(batch_size, 5, padded),
     )
 
 
@@ -279,17 +279,17 @@ def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> We
 
 
 def _masks(
-    dropout: Dropout, shape: tuple[int, ...], width: int, device: torch.device
+    dropout: Dropout, shape: tuple[int, ...], padded: int, device: torch.device
 ) -> Sequence[Tensor | None]:
     """The fields of `DropoutMasks` for all slots of all steps, padded from D to P.
 
     Args:
         dropout: given masks, or a seed to draw masks.
         shape: (T, B, N, D).
-        width: P.
+        padded: P.
         device: device of the masks.
     """
-    widths = (width, width, width, width, 4 * width)
+    widths = (padded, padded, padded, padded, 4 * padded)
     if dropout.seed is None:
         cell_input_mask = dropout.cell_input_mask
         memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)

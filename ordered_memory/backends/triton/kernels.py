@@ -1,6 +1,6 @@
 """The loop over time as Triton kernels: the forward kernel. `kernels_backward` has the backward kernel.
 
-Axes as in `ordered_memory.memory`, with D padded with zeros to P = `plan.SIZE`, a multiple of 16. Blocks of
+Axes as in `ordered_memory.memory`, with D padded with zeros to P = `plan.PADDED`, a multiple of 16. Blocks of
 features have `plan.WIDTH` entries, the next power of two.
 
 A program keeps `plan.ROWS` sequences of its own. `plan.TEAM` programs, a team, share the matrix products of
@@ -85,7 +85,7 @@ def _attend(queries, weights, tape, dropout, sizes, plan, token, before, running
                 pair = (before + row) * sizes.slots + slot
                 mask_row = (token + row) * sizes.slots + slot
                 valid = _slots_from(slot, plan) < sizes.slots
-                query_ptr = queries + (token + row) * plan.SIZE
+                query_ptr = queries + (token + row) * plan.PADDED
                 score = _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid)
                 tl.store(tape.attention + mask_row + tl.arange(0, plan.SLOT_ROWS)[:, None], score, mask=valid)
     tl.debug_barrier()
@@ -104,35 +104,35 @@ def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid
     """Compute a of SLOT_ROWS slots of a sequence, (SLOT_ROWS, 1), without the output bias, which does not
     change p."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    inside = valid & (d < plan.SIZE)
-    key_inputs = _row_ptrs(tape.candidate, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+    inside = valid & (d < plan.PADDED)
+    key_inputs = _row_ptrs(tape.candidate, pair, 1, plan.PADDED, plan.SLOT_ROWS)
     if plan.SCORE_MASKS:
         candidate = tl.load(key_inputs + d, mask=inside, other=0.0)
-        masks = _row_ptrs(dropout.key, mask_row, 1, plan.SIZE, plan.SLOT_ROWS)
+        masks = _row_ptrs(dropout.key, mask_row, 1, plan.PADDED, plan.SLOT_ROWS)
         candidate *= _load_dropout(masks + d, inside)
-        key_inputs = _row_ptrs(tape.key_inputs, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+        key_inputs = _row_ptrs(tape.key_inputs, pair, 1, plan.PADDED, plan.SLOT_ROWS)
         tl.store(key_inputs + d, candidate, mask=inside)
         tl.debug_barrier()
-    keys = _row_ptrs(tape.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
-    for start in tl.range(0, plan.SIZE, plan.KEY_N, disable_licm=True):
+    keys = _row_ptrs(tape.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS)
+    for start in tl.range(0, plan.PADDED, plan.KEY_N, disable_licm=True):
         column = start + tl.arange(0, plan.KEY_N)[None, :]
         value = _matmul(
             key_inputs,
             valid,
             weights.key,
             start,
-            sizes.width,
+            sizes.padded,
             plan,
             plan.SLOT_ROWS,
-            plan.SIZE,
+            plan.PADDED,
             plan.KEY_K,
             plan.KEY_N,
         )
         value += tl.load(weights.key_bias + column)
-        tl.store(keys + column, value, mask=valid & (column < plan.SIZE))
+        tl.store(keys + column, value, mask=valid & (column < plan.PADDED))
     tl.debug_barrier()
     key = tl.load(keys + d, mask=inside, other=0.0)
-    query = tl.load(query_ptr + d, mask=d < plan.SIZE, other=0.0)
+    query = tl.load(query_ptr + d, mask=d < plan.PADDED, other=0.0)
     if plan.NORMALIZED:
         normalized, _ = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         key = normalized * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
@@ -140,7 +140,7 @@ def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid
     else:
         feature = tanh(query + key)
     if plan.SCORE_MASKS:
-        masks = _row_ptrs(dropout.feature, mask_row, 1, plan.SIZE, plan.SLOT_ROWS)
+        masks = _row_ptrs(dropout.feature, mask_row, 1, plan.PADDED, plan.SLOT_ROWS)
         feature *= _load_dropout(masks + d, inside)
     return tl.sum(feature * tl.load(weights.score_out + d), 1)[:, None]
 
@@ -171,7 +171,7 @@ def _update_slots(
     `to_team` is the distance from the first sequence of the program to that of its team.
     """
     d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None] & (d < plan.SIZE)
+    valid = running[:, None] & (d < plan.PADDED)
     after = before + sizes.batch * plan.HISTORY
     forward_pi = tl.cumsum(p, 1)
     skipped = _skipped_slots(tape, sizes, plan, token + to_team, team_running)
@@ -185,36 +185,36 @@ def _update_slots(
                     inputs, tape, dropout, sizes, plan, token + row, before + row, after + row, slot
                 )
     tl.debug_barrier()
-    x_ptrs = _row_ptrs(inputs, token, 1, plan.SIZE, plan.ROWS)
+    x_ptrs = _row_ptrs(inputs, token, 1, plan.PADDED, plan.ROWS)
     x = tl.load(x_ptrs + d, mask=valid, other=0.0)
     above = x
     for slot in tl.range(skipped, sizes.slots, disable_licm=True):
         pair = before * sizes.slots + slot
         mask_row = token * sizes.slots + slot
-        memory_ptrs = _row_ptrs(tape.memory, after * sizes.slots + slot, sizes.slots, plan.SIZE, plan.ROWS)
+        memory_ptrs = _row_ptrs(tape.memory, after * sizes.slots + slot, sizes.slots, plan.PADDED, plan.ROWS)
         candidate_ptrs = _row_ptrs(
-            tape.candidate, after * sizes.slots + slot, sizes.slots, plan.SIZE, plan.ROWS
+            tape.candidate, after * sizes.slots + slot, sizes.slots, plan.PADDED, plan.ROWS
         )
         kept = above
         if plan.CELL_MASKS:
-            masks = _row_ptrs(dropout.candidate, mask_row, sizes.slots, plan.SIZE, plan.ROWS)
+            masks = _row_ptrs(dropout.candidate, mask_row, sizes.slots, plan.PADDED, plan.ROWS)
             kept *= _load_dropout(masks + d, valid)
-        cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.ROWS)
-        tl.store(cell_inputs + plan.SIZE + d, kept, mask=valid)
+        cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.PADDED, plan.ROWS)
+        tl.store(cell_inputs + plan.PADDED + d, kept, mask=valid)
         meeting = _wait_for_team(arrivals, meeting, plan)
         team_pair, team_mask_row = pair + to_team * sizes.slots, mask_row + to_team * sizes.slots
         _hidden(weights, tape, dropout, sizes, plan, member, team_pair, team_mask_row, team_running)
         meeting = _wait_for_team(arrivals, meeting, plan)
         _gates(weights, tape, sizes, plan, member, team_pair, team_running)
         meeting = _wait_for_team(arrivals, meeting, plan)
-        gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS)
+        gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.PADDED, plan.ROWS)
         memory = tl.load(memory_ptrs + d, mask=valid, other=0.0)
         composed = _compose(gates + d, memory, above, plan, valid)
         normalized, _ = _normalize(composed, sizes.size, sizes.norm_epsilon, plan)
         o = normalized * tl.load(weights.norm + d) + tl.load(weights.norm_bias + d)
         above = _lerp(x, o, _column(forward_pi, slot, plan)[:, None])
         tl.store(candidate_ptrs + d, above, mask=valid)
-    tl.store(_row_ptrs(output, token, 1, plan.SIZE, plan.ROWS) + d, above, mask=valid)
+    tl.store(_row_ptrs(output, token, 1, plan.PADDED, plan.ROWS) + d, above, mask=valid)
     return meeting
 
 
@@ -223,23 +223,23 @@ def _update_memory(inputs, tape, dropout, sizes, plan, token, before, after, fir
     """Store M of some slots of a sequence, also as inputs of the cell, and x̃ as their M̂ until it is known."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
-    valid = (slot < sizes.slots) & (d < plan.SIZE)
-    old = _row_ptrs(tape.memory, before * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    valid = (slot < sizes.slots) & (d < plan.PADDED)
+    old = _row_ptrs(tape.memory, before * sizes.slots + first, 1, plan.PADDED, plan.SLOT_ROWS) + d
     memory = tl.load(old, mask=valid, other=0.0)
-    old = _row_ptrs(tape.candidate, before * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    old = _row_ptrs(tape.candidate, before * sizes.slots + first, 1, plan.PADDED, plan.SLOT_ROWS) + d
     candidate = tl.load(old, mask=valid, other=0.0)
     memory = _lerp(memory, candidate, _sum_from(slot, tape, sizes, plan, token))
-    x = tl.load(inputs + token * plan.SIZE + d, mask=d < plan.SIZE, other=0.0)
+    x = tl.load(inputs + token * plan.PADDED + d, mask=d < plan.PADDED, other=0.0)
     tl.debug_barrier()  # without history the stores overwrite what these loads read
     new = after * sizes.slots + first
-    tl.store(_row_ptrs(tape.memory, new, 1, plan.SIZE, plan.SLOT_ROWS) + d, memory, mask=valid)
-    candidates = _row_ptrs(tape.candidate, new, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    tl.store(_row_ptrs(tape.memory, new, 1, plan.PADDED, plan.SLOT_ROWS) + d, memory, mask=valid)
+    candidates = _row_ptrs(tape.candidate, new, 1, plan.PADDED, plan.SLOT_ROWS) + d
     tl.store(candidates, tl.zeros_like(memory) + x, mask=valid)
     if plan.CELL_MASKS:
-        masks = _row_ptrs(dropout.memory, token * sizes.slots + first, 1, plan.SIZE, plan.SLOT_ROWS)
+        masks = _row_ptrs(dropout.memory, token * sizes.slots + first, 1, plan.PADDED, plan.SLOT_ROWS)
         memory *= _load_dropout(masks + d, valid)
     pair = before * sizes.slots + first
-    cell_inputs = _row_ptrs(tape.cell_inputs, pair, 1, 2 * plan.SIZE, plan.SLOT_ROWS)
+    cell_inputs = _row_ptrs(tape.cell_inputs, pair, 1, 2 * plan.PADDED, plan.SLOT_ROWS)
     tl.store(cell_inputs + d, memory, mask=valid)
 
 
@@ -287,33 +287,35 @@ def _wait_for_team(arrivals, meeting, plan):
 @jit
 def _above_ptrs(x, candidate, slot, plan):
     """Pointers to M̂_{i-1}, from pointers to x̃ = M̂_0 and to M̂_i."""
-    return tl.where(slot > 0, candidate - plan.SIZE, x)
+    return tl.where(slot > 0, candidate - plan.PADDED, x)
 
 
 @jit
 def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running):
     """Store relu(W1 [M_i; M̂_{i-1}] + b1) after dropout in `tape.hidden`: some columns, for the whole team."""
-    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.SIZE, plan.TEAM * plan.ROWS)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.PADDED, plan.TEAM * plan.ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
-    for start in tl.range(member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True):
+    for start in tl.range(
+        member * plan.FIRST_N, 4 * plan.PADDED, plan.TEAM * plan.FIRST_N, disable_licm=True
+    ):
         column = start + tl.arange(0, plan.FIRST_N)[None, :]
-        inside = valid & (column < 4 * plan.SIZE)
+        inside = valid & (column < 4 * plan.PADDED)
         value = _matmul(
             cell_inputs,
             valid,
             weights.w_in,
             start,
-            2 * sizes.width,
+            2 * sizes.padded,
             plan,
             plan.TEAM * plan.ROWS,
-            4 * plan.SIZE,
+            4 * plan.PADDED,
             plan.FIRST_K,
             plan.FIRST_N,
         )
         value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
-            masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+            masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)
         tl.store(hidden + column, value, mask=inside)
 
@@ -321,11 +323,11 @@ def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running
 @jit
 def _gates(weights, tape, sizes, plan, member, pair, running):
     """Store W2 `hidden` + b2 in `tape.gates`: some columns, for the whole team."""
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
-    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
+    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.SECOND_N, 4 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
+        member * plan.SECOND_N, 4 * plan.PADDED, plan.TEAM * plan.SECOND_N, disable_licm=True
     ):
         column = start + tl.arange(0, plan.SECOND_N)[None, :]
         value = _matmul(
@@ -333,15 +335,15 @@ def _gates(weights, tape, sizes, plan, member, pair, running):
             valid,
             weights.w_out,
             start,
-            4 * sizes.width,
+            4 * sizes.padded,
             plan,
             plan.TEAM * plan.ROWS,
-            4 * plan.SIZE,
+            4 * plan.PADDED,
             plan.SECOND_K,
             plan.SECOND_N,
         )
         value += tl.load(weights.b_out + column)
-        tl.store(gates + column, value, mask=valid & (column < 4 * plan.SIZE))
+        tl.store(gates + column, value, mask=valid & (column < 4 * plan.PADDED))
 
 
 @jit
@@ -377,9 +379,9 @@ def _matmul(
 @jit
 def _compose(gates, memory, above, plan, valid):
     """The result of the cell before the LayerNorm: `σ(g_m) M_i + σ(g_c) M̂_{i-1} + σ(g_u) u`."""
-    composed = _gate(gates, valid) * memory + _gate(gates + plan.SIZE, valid) * above
-    update = tl.load(gates + 3 * plan.SIZE, mask=valid, other=0.0)
-    return composed + _gate(gates + 2 * plan.SIZE, valid) * update
+    composed = _gate(gates, valid) * memory + _gate(gates + plan.PADDED, valid) * above
+    update = tl.load(gates + 3 * plan.PADDED, mask=valid, other=0.0)
+    return composed + _gate(gates + 2 * plan.PADDED, valid) * update
 
 
 @jit

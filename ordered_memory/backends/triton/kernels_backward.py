@@ -109,12 +109,16 @@ def _update_slots_backward(
     """
     i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
     d = tl.arange(0, plan.WIDTH)[None, :]
-    valid = running[:, None] & (d < plan.SIZE)
+    valid = running[:, None] & (d < plan.PADDED)
     forward_pi = tl.cumsum(p, 1)
     skipped = _skipped_slots(tape, sizes, plan, token + to_team, team_running)
     d_forward_pi = _load_slots(gradients.occupancy, first, sizes.slots + 1, sizes, plan, running, plan.ROWS)
-    bottom = _row_ptrs(gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.SIZE, plan.ROWS)
-    d_output = tl.load(_row_ptrs(gradients.output, token, 1, plan.SIZE, plan.ROWS) + d, mask=valid, other=0.0)
+    bottom = _row_ptrs(
+        gradients.candidate, (first + 1) * sizes.slots - 1, sizes.slots, plan.PADDED, plan.ROWS
+    )
+    d_output = tl.load(
+        _row_ptrs(gradients.output, token, 1, plan.PADDED, plan.ROWS) + d, mask=valid, other=0.0
+    )
     _add(bottom + d, d_output, valid)
     tl.debug_barrier()
     for step in tl.range(sizes.slots - skipped, disable_licm=True):
@@ -158,15 +162,15 @@ def _update_memory_backward(tape, gradients, sizes, plan, token, sequence, first
     """Backward of `_update_memory`. Stores d←π in `gradients.attention`, whose gradient has been read."""
     d = tl.arange(0, plan.WIDTH)[None, :]
     slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
-    valid = (slot < sizes.slots) & (d < plan.SIZE)
+    valid = (slot < sizes.slots) & (d < plan.PADDED)
     pair = token * sizes.slots + first
     state = sequence * sizes.slots + first
-    d_memory_ptrs = _row_ptrs(gradients.memory, state, 1, plan.SIZE, plan.SLOT_ROWS) + d
-    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, 1, plan.SIZE, plan.SLOT_ROWS) + d
+    d_memory_ptrs = _row_ptrs(gradients.memory, state, 1, plan.PADDED, plan.SLOT_ROWS) + d
+    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, 1, plan.PADDED, plan.SLOT_ROWS) + d
     d_memory = tl.load(d_memory_ptrs, mask=valid, other=0.0)
     d_candidate = tl.load(d_candidate_ptrs, mask=valid, other=0.0)
-    old = tl.load(_row_ptrs(tape.candidate, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
-    old -= tl.load(_row_ptrs(tape.memory, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
+    old = tl.load(_row_ptrs(tape.candidate, pair, 1, plan.PADDED, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
+    old -= tl.load(_row_ptrs(tape.memory, pair, 1, plan.PADDED, plan.SLOT_ROWS) + d, mask=valid, other=0.0)
     d_backward_pi = tl.sum(d_memory * old, 1)[:, None]
     tl.store(
         gradients.attention + pair + tl.arange(0, plan.SLOT_ROWS)[:, None],
@@ -174,7 +178,7 @@ def _update_memory_backward(tape, gradients, sizes, plan, token, sequence, first
         mask=slot < sizes.slots,
     )
     d_candidate *= 1 - _sum_to(slot, tape, sizes, plan, token)
-    _add(gradients.inputs + token * plan.SIZE + d, tl.sum(d_candidate, 0)[None, :], d < plan.SIZE)
+    _add(gradients.inputs + token * plan.PADDED + d, tl.sum(d_candidate, 0)[None, :], d < plan.PADDED)
     backward_pi = _sum_from(slot, tape, sizes, plan, token)
     tl.debug_barrier()  # the next two stores overwrite what was loaded before
     tl.store(d_memory_ptrs, d_memory * (1 - backward_pi), mask=valid)
@@ -209,13 +213,13 @@ def _compose_backward(
     pair = token * sizes.slots + slot
     after = pair + sizes.batch * sizes.slots
     state = first * sizes.slots + slot
-    x_ptrs = _row_ptrs(inputs, token, 1, plan.SIZE, plan.ROWS)
-    dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.SIZE, plan.ROWS)
-    d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.SIZE, plan.ROWS)
-    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.SIZE, plan.ROWS)
-    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS) + d
-    memory_ptrs = _row_ptrs(tape.memory, after, sizes.slots, plan.SIZE, plan.ROWS) + d
-    candidate_ptrs = _row_ptrs(tape.candidate, after, sizes.slots, plan.SIZE, plan.ROWS)
+    x_ptrs = _row_ptrs(inputs, token, 1, plan.PADDED, plan.ROWS)
+    dx_ptrs = _row_ptrs(gradients.inputs, token, 1, plan.PADDED, plan.ROWS)
+    d_memory_ptrs = _row_ptrs(gradients.memory, state, sizes.slots, plan.PADDED, plan.ROWS)
+    d_candidate_ptrs = _row_ptrs(gradients.candidate, state, sizes.slots, plan.PADDED, plan.ROWS)
+    gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.PADDED, plan.ROWS) + d
+    memory_ptrs = _row_ptrs(tape.memory, after, sizes.slots, plan.PADDED, plan.ROWS) + d
+    candidate_ptrs = _row_ptrs(tape.candidate, after, sizes.slots, plan.PADDED, plan.ROWS)
     above_ptrs = _above_ptrs(x_ptrs, candidate_ptrs, slot, plan) + d
     memory = tl.load(memory_ptrs, mask=valid, other=0.0)
     above = tl.load(above_ptrs, mask=valid, other=0.0)
@@ -226,23 +230,23 @@ def _compose_backward(
     d_o = tl.load(d_candidate_ptrs + d, mask=valid, other=0.0)
     d_forward_pi_i = tl.sum(d_o * (o - tl.load(x_ptrs + d, mask=valid, other=0.0)), 1)[:, None]
     d_o *= forward_pi_i
-    vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.SIZE, plan.ROWS) + d
+    vectors = _row_ptrs(gradients.vectors, first, 1, 5 * plan.PADDED, plan.ROWS) + d
     _add(vectors, d_o * normalized, valid)
-    _add(vectors + plan.SIZE, d_o, valid)
+    _add(vectors + plan.PADDED, d_o, valid)
     d_composed = _normalize_backward(d_o * norm_weight, normalized, rstd, sizes.size, plan)
 
-    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.ROWS)
+    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.PADDED, plan.ROWS)
     d_above_ptrs = _above_ptrs(dx_ptrs, d_candidate_ptrs, slot, plan)
     gate = _gate(gates, valid)
     tl.store(d_gates + d, d_composed * memory * gate * (1 - gate), mask=valid)
     _add(d_memory_ptrs + d, d_composed * gate, valid)
-    gate = _gate(gates + plan.SIZE, valid)
-    tl.store(d_gates + plan.SIZE + d, d_composed * above * gate * (1 - gate), mask=valid)
+    gate = _gate(gates + plan.PADDED, valid)
+    tl.store(d_gates + plan.PADDED + d, d_composed * above * gate * (1 - gate), mask=valid)
     _add(d_above_ptrs + d, d_composed * gate, valid)
-    gate = _gate(gates + 2 * plan.SIZE, valid)
-    update = tl.load(gates + 3 * plan.SIZE, mask=valid, other=0.0)
-    tl.store(d_gates + 2 * plan.SIZE + d, d_composed * update * gate * (1 - gate), mask=valid)
-    tl.store(d_gates + 3 * plan.SIZE + d, d_composed * gate, mask=valid)
+    gate = _gate(gates + 2 * plan.PADDED, valid)
+    update = tl.load(gates + 3 * plan.PADDED, mask=valid, other=0.0)
+    tl.store(d_gates + 2 * plan.PADDED + d, d_composed * update * gate * (1 - gate), mask=valid)
+    tl.store(d_gates + 3 * plan.PADDED + d, d_composed * gate, mask=valid)
 
     meeting = _wait_for_team(arrivals, meeting, plan)
     team_pair = pair + to_team * sizes.slots
@@ -250,13 +254,13 @@ def _compose_backward(
     meeting = _wait_for_team(arrivals, meeting, plan)
     _cell_inputs_backward(weights, gradients, sizes, plan, member, first + to_team, team_pair, team_running)
     meeting = _wait_for_team(arrivals, meeting, plan)
-    d_cell_inputs = _row_ptrs(gradients.cell_inputs, first, 1, 2 * plan.SIZE, plan.ROWS) + d
+    d_cell_inputs = _row_ptrs(gradients.cell_inputs, first, 1, 2 * plan.PADDED, plan.ROWS) + d
     d_memory = tl.load(d_cell_inputs, mask=valid, other=0.0)
-    d_above = tl.load(d_cell_inputs + plan.SIZE, mask=valid, other=0.0)
+    d_above = tl.load(d_cell_inputs + plan.PADDED, mask=valid, other=0.0)
     if plan.CELL_MASKS:
-        masks = _row_ptrs(dropout.memory, pair, sizes.slots, plan.SIZE, plan.ROWS)
+        masks = _row_ptrs(dropout.memory, pair, sizes.slots, plan.PADDED, plan.ROWS)
         d_memory *= _load_dropout(masks + d, valid)
-        masks = _row_ptrs(dropout.candidate, pair, sizes.slots, plan.SIZE, plan.ROWS)
+        masks = _row_ptrs(dropout.candidate, pair, sizes.slots, plan.PADDED, plan.ROWS)
         d_above *= _load_dropout(masks + d, valid)
     _add(d_memory_ptrs + d, d_memory, valid)
     _add(d_above_ptrs + d, d_above, valid)
@@ -267,29 +271,31 @@ def _compose_backward(
 @jit
 def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pair, running):
     """Store the gradients of the hidden units in `gradients.hidden`: some columns, for the whole team."""
-    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
-    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
-    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+    d_gates = _row_ptrs(gradients.gates, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
+    hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
-    for start in tl.range(member * plan.FIRST_N, 4 * plan.SIZE, plan.TEAM * plan.FIRST_N, disable_licm=True):
+    for start in tl.range(
+        member * plan.FIRST_N, 4 * plan.PADDED, plan.TEAM * plan.FIRST_N, disable_licm=True
+    ):
         column = start + tl.arange(0, plan.FIRST_N)[None, :]
-        inside = valid & (column < 4 * plan.SIZE)
+        inside = valid & (column < 4 * plan.PADDED)
         value = _matmul(
             d_gates,
             valid,
             weights.w_out,
             start,
-            4 * sizes.width,
+            4 * sizes.padded,
             plan,
             plan.TEAM * plan.ROWS,
-            4 * plan.SIZE,
+            4 * plan.PADDED,
             plan.FIRST_K,
             plan.FIRST_N,
         )
         # Units that relu or dropout set to 0 have no gradient.
         kept = tl.load(hidden + column, mask=inside, other=0.0) > 0
         if plan.CELL_MASKS:
-            masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
+            masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)
         tl.store(d_hidden + column, tl.where(kept, value, 0.0), mask=inside)
 
@@ -297,11 +303,11 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
 @jit
 def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, running):
     """Store the gradients of [M_i; M̂_{i-1}] after dropout: some columns, for the whole team."""
-    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.SIZE, plan.TEAM * plan.ROWS)
-    d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.SIZE, plan.TEAM * plan.ROWS)
+    d_hidden = _row_ptrs(gradients.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
+    d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.SECOND_N, 2 * plan.SIZE, plan.TEAM * plan.SECOND_N, disable_licm=True
+        member * plan.SECOND_N, 2 * plan.PADDED, plan.TEAM * plan.SECOND_N, disable_licm=True
     ):
         column = start + tl.arange(0, plan.SECOND_N)[None, :]
         value = _matmul(
@@ -309,14 +315,14 @@ def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, ru
             valid,
             weights.w_in,
             start,
-            4 * sizes.width,
+            4 * sizes.padded,
             plan,
             plan.TEAM * plan.ROWS,
-            2 * plan.SIZE,
+            2 * plan.PADDED,
             plan.SECOND_K,
             plan.SECOND_N,
         )
-        tl.store(d_cell_inputs + column, value, mask=valid & (column < 2 * plan.SIZE))
+        tl.store(d_cell_inputs + column, value, mask=valid & (column < 2 * plan.PADDED))
 
 
 @jit
@@ -329,15 +335,15 @@ def _attend_backward(queries, weights, tape, gradients, dropout, sizes, plan, to
                 pair = (token + row) * sizes.slots + slot
                 state = (first + row) * sizes.slots + slot
                 valid = _slots_from(slot, plan) < sizes.slots
-                query_ptr = queries + (token + row) * plan.SIZE + d
-                vectors = gradients.vectors + (first + row) * (5 * plan.SIZE) + d
+                query_ptr = queries + (token + row) * plan.PADDED + d
+                vectors = gradients.vectors + (first + row) * (5 * plan.PADDED) + d
                 d_score = tl.load(
                     gradients.attention + pair + tl.arange(0, plan.SLOT_ROWS)[:, None], mask=valid, other=0.0
                 )
                 d_query = _keys_backward(
                     query_ptr, d_score, vectors, weights, tape, gradients, dropout, sizes, plan, pair, valid
                 )
-                _add(gradients.queries + (token + row) * plan.SIZE + d, d_query, d < plan.SIZE)
+                _add(gradients.queries + (token + row) * plan.PADDED + d, d_query, d < plan.PADDED)
                 tl.debug_barrier()
                 _key_inputs_backward(weights, gradients, dropout, sizes, plan, pair, state, valid)
                 tl.debug_barrier()
@@ -350,9 +356,9 @@ def _keys_backward(query_ptr, d_score, vectors, weights, tape, gradients, dropou
     Stores the gradients of these results in `gradients.keys`, and adds those of the vectors. Returns dq.
     """
     d = tl.arange(0, plan.WIDTH)[None, :]
-    inside = valid & (d < plan.SIZE)
-    query = tl.load(query_ptr, mask=d < plan.SIZE, other=0.0)
-    keys = _row_ptrs(tape.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+    inside = valid & (d < plan.PADDED)
+    query = tl.load(query_ptr, mask=d < plan.PADDED, other=0.0)
+    keys = _row_ptrs(tape.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS)
     key = tl.load(keys + d, mask=inside, other=0.0)
     if plan.NORMALIZED:
         normalized, rstd = _normalize(key, sizes.size, sizes.key_epsilon, plan)
@@ -364,44 +370,44 @@ def _keys_backward(query_ptr, d_score, vectors, weights, tape, gradients, dropou
         slope = 1 - feature * feature
     d_feature = d_score * tl.load(weights.score_out + d)
     if plan.SCORE_MASKS:
-        masks = _row_ptrs(dropout.feature, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+        masks = _row_ptrs(dropout.feature, pair, 1, plan.PADDED, plan.SLOT_ROWS)
         factor = _load_dropout(masks + d, inside)
         d_feature *= factor
         feature *= factor
-    _add(vectors + 2 * plan.SIZE, tl.sum(d_score * feature, 0)[None, :], d < plan.SIZE)
+    _add(vectors + 2 * plan.PADDED, tl.sum(d_score * feature, 0)[None, :], d < plan.PADDED)
     d_feature *= slope
     if plan.NORMALIZED:
-        _add(vectors + 3 * plan.SIZE, tl.sum(d_feature * normalized, 0)[None, :], d < plan.SIZE)
-        _add(vectors + 4 * plan.SIZE, tl.sum(d_feature, 0)[None, :], d < plan.SIZE)
+        _add(vectors + 3 * plan.PADDED, tl.sum(d_feature * normalized, 0)[None, :], d < plan.PADDED)
+        _add(vectors + 4 * plan.PADDED, tl.sum(d_feature, 0)[None, :], d < plan.PADDED)
         d_key = _normalize_backward(d_feature * norm_weight, normalized, rstd, sizes.size, plan)
     else:
         d_key = d_feature
-    tl.store(_row_ptrs(gradients.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS) + d, d_key, mask=inside)
+    tl.store(_row_ptrs(gradients.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS) + d, d_key, mask=inside)
     return tl.sum(d_feature, 0)[None, :]
 
 
 @jit
 def _key_inputs_backward(weights, gradients, dropout, sizes, plan, pair, state, valid):
     """Add the gradient of M̂[t-1] through the key map of some slots, to rows `state` of the candidates'."""
-    d_keys = _row_ptrs(gradients.keys, pair, 1, plan.SIZE, plan.SLOT_ROWS)
-    d_candidate = _row_ptrs(gradients.candidate, state, 1, plan.SIZE, plan.SLOT_ROWS)
-    for start in tl.range(0, plan.SIZE, plan.KEY_N, disable_licm=True):
+    d_keys = _row_ptrs(gradients.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS)
+    d_candidate = _row_ptrs(gradients.candidate, state, 1, plan.PADDED, plan.SLOT_ROWS)
+    for start in tl.range(0, plan.PADDED, plan.KEY_N, disable_licm=True):
         column = start + tl.arange(0, plan.KEY_N)[None, :]
-        inside = valid & (column < plan.SIZE)
+        inside = valid & (column < plan.PADDED)
         value = _matmul(
             d_keys,
             valid,
             weights.key,
             start,
-            sizes.width,
+            sizes.padded,
             plan,
             plan.SLOT_ROWS,
-            plan.SIZE,
+            plan.PADDED,
             plan.KEY_K,
             plan.KEY_N,
         )
         if plan.SCORE_MASKS:
-            masks = _row_ptrs(dropout.key, pair, 1, plan.SIZE, plan.SLOT_ROWS)
+            masks = _row_ptrs(dropout.key, pair, 1, plan.PADDED, plan.SLOT_ROWS)
             value *= _load_dropout(masks + column, inside)
         _add(d_candidate + column, value, inside)
 

@@ -109,7 +109,7 @@ def make_plan(
     first = choose_block(rows, first_depth, 4 * padded, teams.size, operand.itemsize)
     second = choose_block(rows, 4 * padded, second_columns, teams.size, operand.itemsize)
     return KernelPlan(
-        SIZE=padded,
+        PADDED=padded,
         WIDTH=width,
         BLOCK_SLOTS=max(2, slots),
         ROWS=teams.rows,
