@@ -465,14 +465,13 @@ def test_all_programs_run_at_the_same_time_and_have_few_sequences(
     assert teams.size * teams.rows * teams.number >= batch
 
 
-@pytest.mark.parametrize("itemsize", [2, 4])
+@pytest.mark.parametrize("operand", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [16, 128, 208, 304, 512])
 @pytest.mark.parametrize("rows", [16, 32, 128])
-def test_blocks_fit_and_few_columns_are_computed_in_vain(size, rows, itemsize):
-    block = plan.choose_block(rows, 2 * size, 4 * size, 16, itemsize)
-    assert (rows + block.columns) * block.terms * itemsize <= max(
-        plan.STAGE_BYTES, 16 * (rows + 16) * itemsize
-    )
+def test_blocks_fit_and_few_columns_are_computed_in_vain(size, rows, operand):
+    block = plan.choose_block(rows, 2 * size, 4 * size, 16, operand)
+    used = (rows + block.columns) * block.terms * operand.itemsize
+    assert used <= max(plan.STAGE_BYTES, 16 * (rows + 16) * operand.itemsize)
     assert block.terms >= 16
     each = -(-4 * size // (16 * block.columns)) * block.columns
     assert each <= max(16, 1.34 * 4 * size / 16)
@@ -555,10 +554,9 @@ def test_the_kernels_compile_for_sm_90(size, precision, batch):
 @pytest.mark.parametrize("capability", [90, 100])
 @pytest.mark.parametrize("batch", [32, 1000])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_at_the_size_of_listops_no_loop_with_a_product_spills_registers(precision, batch, capability):
+def test_at_the_size_of_listops_no_register_is_spilled(precision, batch, capability):
     for kernel in compiled(size=128, slots=21, batch=batch, precision=precision, capability=capability):
-        assert kernel["spill_share"] == 0, kernel
-        assert kernel["spill_bytes"] <= (64 if precision == "float32" else 0), kernel
+        assert kernel["spill_bytes"] == 0, kernel
 
 
 @pytest.mark.slow

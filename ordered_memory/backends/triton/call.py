@@ -24,7 +24,7 @@ from ordered_memory.backends.triton.padding import (
     unpad,
     unpad_weights,
 )
-from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, NUM_WARPS, choose_teams, make_plan
+from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, RESOURCES, choose_teams, make_plan
 from ordered_memory.backends.triton_support import check_triton, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
@@ -149,7 +149,9 @@ def _launch(
                 arrivals,
                 Sizes(first_team, batch_size, num_slots, size, padded, *constants),
                 KernelPlan(*map(tl.constexpr, plan)),
-                num_warps=NUM_WARPS,
+                num_warps=RESOURCES[operand].warps,
+                # A multiprocessor has one program: it may use all registers, where the compiler would take fewer.
+                maxnreg=255 if teams.rows == 1 else None,
                 enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
                 num_stages=1,  # no pipelining of the other loops: they load what they have stored
                 launch_cooperative_grid=True,  # the programs of a team wait for each other

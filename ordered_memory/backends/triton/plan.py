@@ -14,13 +14,32 @@ from ordered_memory.backends.triton.padding import padded_size, power_of_two_abo
 from ordered_memory.backends.triton_support import multiprocessors
 
 LARGEST_TEAM = 16
-NUM_WARPS = 4
-NUM_STAGES = 4
-"""Number of parts of a matrix product that are in memory at a time: one is multiplied, the others loaded."""
-STAGE_BYTES = 24 * 1024
-"""Most bytes of the operands of such a part: three of them fit into the shared memory of any GPU."""
 ARRIVALS_STRIDE = 32
 """Distance of the counters of two teams, in entries of 4 bytes: each has a line of the cache of its own."""
+
+
+class Resources(NamedTuple):
+    """What a program uses: at the size of ListOps no register is spilled.
+
+    Args:
+        warps: number of warps.
+        stages: number of parts of a matrix product that are in memory at a time: one is multiplied while the
+            others are loaded.
+        terms: most terms of such a part.
+    """
+
+    warps: int
+    stages: int
+    terms: int
+
+
+RESOURCES = {
+    torch.float32: Resources(warps=8, stages=5, terms=32),
+    torch.bfloat16: Resources(warps=4, stages=4, terms=256),
+}
+"""By the dtype of the operands of matrix products."""
+STAGE_BYTES = 24 * 1024
+"""Most bytes of the operands of a part of a product: four of them fit into the shared memory of any GPU."""
 
 
 class Teams(NamedTuple):
@@ -66,7 +85,7 @@ def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     return Teams(size, rows, -(-batch_size // (size * rows)), available // size)
 
 
-def choose_block(rows: int, depth: int, columns: int, programs: int, itemsize: int) -> Block:
+def choose_block(rows: int, depth: int, columns: int, programs: int, operand: torch.dtype) -> Block:
     """Divide a matrix product among programs.
 
     Args:
@@ -74,7 +93,7 @@ def choose_block(rows: int, depth: int, columns: int, programs: int, itemsize: i
         depth: number of terms of an entry.
         columns: number of columns of the product.
         programs: number of programs that share the columns.
-        itemsize: bytes of an entry of the operands.
+        operand: dtype of the operands.
     """
 
     def cost(block: int) -> int:
@@ -82,8 +101,8 @@ def choose_block(rows: int, depth: int, columns: int, programs: int, itemsize: i
         return -(-columns // (programs * block)) * (block + 12)
 
     block = min((128, 64, 32, 16), key=cost)
-    terms = _power_of_two_below(STAGE_BYTES // itemsize // (rows + block))
-    return Block(min(terms, max(16, power_of_two_above(depth))), block)
+    terms = _power_of_two_below(STAGE_BYTES // operand.itemsize // (rows + block))
+    return Block(min(terms, RESOURCES[operand].terms, max(16, power_of_two_above(depth))), block)
 
 
 def make_plan(
@@ -102,12 +121,12 @@ def make_plan(
     padded = padded_size(size)
     width, slots = power_of_two_above(padded), power_of_two_above(num_slots)
     # More slots at a time need fewer passes over the weights of the key map, and more registers.
-    slot_rows = max(16, min(slots, 512 * NUM_WARPS // width))
-    key = choose_block(slot_rows, padded, padded, 1, operand.itemsize)
+    slot_rows = max(16, min(slots, 2048 // width))
+    key = choose_block(slot_rows, padded, padded, 1, operand)
     first_depth, second_columns = (4 * padded, 2 * padded) if is_backward else (2 * padded, 4 * padded)
     rows = teams.size * teams.rows
-    first = choose_block(rows, first_depth, 4 * padded, teams.size, operand.itemsize)
-    second = choose_block(rows, 4 * padded, second_columns, teams.size, operand.itemsize)
+    first = choose_block(rows, first_depth, 4 * padded, teams.size, operand)
+    second = choose_block(rows, 4 * padded, second_columns, teams.size, operand)
     return KernelPlan(
         PADDED=padded,
         WIDTH=width,
@@ -122,7 +141,7 @@ def make_plan(
         FIRST_N=first.columns,
         SECOND_K=second.terms,
         SECOND_N=second.columns,
-        NUM_STAGES=NUM_STAGES,
+        NUM_STAGES=RESOURCES[operand].stages,
         **constants,
     )
 
