@@ -150,7 +150,7 @@ def _launch(
                 Sizes(first_team, batch_size, num_slots, size, padded, *constants),
                 KernelPlan(*map(tl.constexpr, plan)),
                 num_warps=RESOURCES[operand].warps,
-                # A multiprocessor has one program: it may use all registers, where the compiler would take fewer.
+                # A multiprocessor has one program: it may use all registers.
                 maxnreg=255 if teams.rows == 1 else None,
                 enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default
                 num_stages=1,  # no pipelining of the other loops: they load what they have stored
