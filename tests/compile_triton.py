@@ -22,7 +22,7 @@ from onlstm.backends import triton_kernels as onlstm_kernels
 from onlstm.backends import triton_steps
 from ordered_memory import OrderedMemory
 from ordered_memory.backends import triton
-from ordered_memory.backends.triton import call, kernels, kernels_backward, plan
+from ordered_memory.backends.triton import call, kernels_backward, kernels_forward, plan
 from ordered_memory.memory import initial_state
 
 REGISTERS, SHARED, WARPS = 65_536, 227 * 1024, 64
@@ -76,7 +76,7 @@ def compile_recurrence(
 
     found = []
     driver.set_active(Driver(capability))
-    kernels.forward_kernel = Compiled(kernels.forward_kernel, found)
+    kernels_forward.forward_kernel = Compiled(kernels_forward.forward_kernel, found)
     kernels_backward.backward_kernel = Compiled(kernels_backward.backward_kernel, found)
     plan.multiprocessors = lambda device: multiprocessors
     call.check_triton = lambda device: None

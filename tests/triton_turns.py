@@ -9,7 +9,7 @@ import inspect
 import random
 import threading
 
-from ordered_memory.backends.triton import kernels, kernels_backward
+from ordered_memory.backends.triton import kernels_backward, kernels_forward
 
 
 class Program:
@@ -77,7 +77,7 @@ class Turns:
 
 def let_programs_take_turns(monkeypatch, team):
     """Run the kernels of Ordered Memory with teams of `team` programs, in turns."""
-    for module, name in ((kernels, "forward_kernel"), (kernels_backward, "backward_kernel")):
+    for module, name in ((kernels_forward, "forward_kernel"), (kernels_backward, "backward_kernel")):
         kernel = getattr(module, name)
         rewrite = kernel.rewrite
         monkeypatch.setattr(kernel, "rewrite", lambda rewrite=rewrite: Turns(rewrite(), team))

@@ -23,7 +23,7 @@ from onlstm.backends import triton_kernels as onlstm_kernels
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.attention import ScoreMasks
 from ordered_memory.backends import contract, operators, triton, triton_jit
-from ordered_memory.backends.triton import call, kernels, kernels_backward, plan
+from ordered_memory.backends.triton import call, kernels_backward, kernels_forward, kernels_shared, plan
 from ordered_memory.cells import CellMasks
 from ordered_memory.dropout import draw_mask
 from ordered_memory.memory import initial_state, run_recurrence
@@ -135,7 +135,7 @@ class Launches(TorchDispatchMode):
 @BOTH_SCORES
 def test_the_number_of_launches_depends_on_neither_length_nor_slots(score, monkeypatch):
     kernels_run = []
-    for module, name in ((kernels, "forward_kernel"), (kernels_backward, "backward_kernel")):
+    for module, name in ((kernels_forward, "forward_kernel"), (kernels_backward, "backward_kernel")):
         kernel = getattr(module, name)
 
         def get(grid, kernel=kernel, name=name):
@@ -521,7 +521,7 @@ def test_without_triton_the_modules_can_be_imported_and_say_so(monkeypatch):
     assert triton.why_not(case.inputs, case.modules) == "Triton is not installed"
     with pytest.raises(RuntimeError, match="backend 'triton' cannot run here: Triton is not installed"):
         triton.run_recurrence(case.inputs, case.state, case.modules)
-    for module in (triton_jit, kernels, kernels_backward, onlstm_kernels):
+    for module in (triton_jit, kernels_shared, kernels_forward, kernels_backward, onlstm_kernels):
         spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
         again = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, module.__name__, again)

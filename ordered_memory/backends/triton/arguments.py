@@ -1,6 +1,6 @@
 """The arguments of the kernels besides the inputs: named tuples of tensors (inside a kernel, of pointers).
 
-Axes as in `kernels`: P is D padded to a multiple of 16. This file does not import Triton.
+Axes as in `kernels_shared`: P is D padded to a multiple of 16. This file does not import Triton.
 """
 
 from __future__ import annotations
@@ -8,8 +8,20 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
+class Block(NamedTuple):
+    """How a matrix product is divided, in compile-time constants.
+
+    Args:
+        terms: number of terms that are added at a time.
+        columns: number of columns that are computed at a time.
+    """
+
+    terms: Any
+    columns: Any
+
+
 class KernelPlan(NamedTuple):
-    """The compile-time constants of a kernel, each a `constexpr`.
+    """The compile-time constants of a kernel.
 
     Args:
         PADDED: P.
@@ -19,10 +31,8 @@ class KernelPlan(NamedTuple):
         TEAM: number of programs of a team.
         SLOT_ROWS: number of slots of a sequence that are read at a time, outside the cell.
         ARRIVALS_STRIDE: distance of the counters of two teams, in entries.
-        KEY_K, KEY_N: terms that the product with the key map adds at a time, and the number of its columns
-            that are computed at a time.
-        FIRST_K, FIRST_N: the same for the first product of the cell in a kernel.
-        SECOND_K, SECOND_N: the same for the second.
+        KEY: blocks of the product with the key map.
+        FIRST, SECOND: blocks of the two products of the cell, in the order in which the kernel computes them.
         NUM_STAGES: number of parts of a product that are in memory at a time (pipeline stages).
         NORMALIZED: whether the score is the normalized one.
         HISTORY: 1 if the states of all steps are stored, else 0.
@@ -36,12 +46,9 @@ class KernelPlan(NamedTuple):
     TEAM: Any
     SLOT_ROWS: Any
     ARRIVALS_STRIDE: Any
-    KEY_K: Any
-    KEY_N: Any
-    FIRST_K: Any
-    FIRST_N: Any
-    SECOND_K: Any
-    SECOND_N: Any
+    KEY: Block
+    FIRST: Block
+    SECOND: Block
     NUM_STAGES: Any
     NORMALIZED: Any
     HISTORY: Any

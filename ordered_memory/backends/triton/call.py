@@ -1,6 +1,6 @@
 """Launches the kernels: allocates their buffers, and computes the gradients of the weights.
 
-Axes as in `kernels`.
+Axes as in `kernels_shared`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from ordered_memory.backends import contract
 from ordered_memory.backends.contract import NOISE_LEVELS, Arguments, Dropout, Weights
 from ordered_memory.backends.operators import Shapes
-from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, KernelPlan, Sizes, Tape
+from ordered_memory.backends.triton.arguments import DropoutMasks, Gradients, Sizes, Tape
 from ordered_memory.backends.triton.padding import (
     pad,
     pad_to_blocks,
@@ -54,7 +54,7 @@ class TritonImplementation(contract.Implementation):
         check_triton(inputs.inputs.device)
 
     def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
-        from ordered_memory.backends.triton.kernels import forward_kernel
+        from ordered_memory.backends.triton.kernels_forward import forward_kernel
 
         size = inputs.inputs.shape[-1]
         tape, lengths = _new_tape(inputs, save), _device_lengths(inputs)
@@ -112,8 +112,6 @@ def _launch(
         lengths: lengths of the sequences, (B,) int32 on the device.
         written: the output of the forward kernel, or the gradients of the backward kernel.
     """
-    import triton.language as tl
-
     steps, batch_size, size = inputs.inputs.shape
     num_slots, padded = inputs.state.memory.shape[1], padded_size(size)
     operand, is_backward = _operand(inputs), isinstance(written, Gradients)
@@ -148,7 +146,7 @@ def _launch(
                 dropout,
                 arrivals,
                 Sizes(first_team, batch_size, num_slots, size, padded, *constants),
-                KernelPlan(*map(tl.constexpr, plan)),
+                _constants(plan),
                 num_warps=RESOURCES[operand].warps,
                 # A multiprocessor has one program: it may use all registers.
                 maxnreg=255 if teams.rows == 1 else None,
@@ -156,6 +154,15 @@ def _launch(
                 num_stages=1,  # no pipelining of the other loops: they load what they have stored
                 launch_cooperative_grid=True,  # the programs of a team wait for each other
             )
+
+
+def _constants(values: Any) -> Any:
+    """Make compile-time constants of all entries of a named tuple, which may have others inside."""
+    import triton.language as tl
+
+    if isinstance(values, tuple):
+        return type(values)(*map(_constants, values))
+    return tl.constexpr(values)
 
 
 def _operand(inputs: Arguments) -> torch.dtype:

@@ -1,4 +1,4 @@
-"""The backward pass of `kernels.forward_kernel`, with the same notation.
+"""The backward pass of `kernels_forward.forward_kernel`; `kernels_shared` has the notation.
 
 The gradient with respect to y is called `dy` or `d_y`. Gradients of the inputs, the queries and the weights
 that are vectors are accumulated in global memory; those of the state are overwritten at every step. Gradients
@@ -10,7 +10,7 @@ of each matrix as one product at the end.
 
 from __future__ import annotations
 
-from ordered_memory.backends.triton.kernels import (
+from ordered_memory.backends.triton.kernels_shared import (
     _above_ptrs,
     _column,
     _compose,
@@ -35,7 +35,7 @@ from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 @jit
 def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout, arrivals, sizes, plan):
-    """Run the backward pass; see `ordered_memory.backends.triton.kernels.forward_kernel`, and
+    """Run the backward pass; see `ordered_memory.backends.triton.kernels_forward.forward_kernel`, and
     `arguments.Gradients` for `gradients`."""
     member = tl.program_id(0) % plan.TEAM
     team = sizes.first_team + tl.program_id(0) // plan.TEAM
@@ -161,7 +161,7 @@ def _update_slots_backward(
 def _update_memory_backward(tape, gradients, sizes, plan, token, sequence, first):
     """Backward of `_update_memory`. Stores d←π in `gradients.attention`, whose gradient has been read."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
+    slot = _slots_from(first, plan)
     valid = (slot < sizes.slots) & (d < plan.PADDED)
     pair = token * sizes.slots + first
     state = sequence * sizes.slots + first
@@ -276,21 +276,12 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
     hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.FIRST_N, 4 * plan.PADDED, plan.TEAM * plan.FIRST_N, disable_licm=True
+        member * plan.FIRST.columns, 4 * plan.PADDED, plan.TEAM * plan.FIRST.columns, disable_licm=True
     ):
-        column = start + tl.arange(0, plan.FIRST_N)[None, :]
+        column = start + tl.arange(0, plan.FIRST.columns)[None, :]
         inside = valid & (column < 4 * plan.PADDED)
         value = _matmul(
-            d_gates,
-            valid,
-            weights.w_out,
-            start,
-            4 * sizes.padded,
-            plan,
-            plan.TEAM * plan.ROWS,
-            4 * plan.PADDED,
-            plan.FIRST_K,
-            plan.FIRST_N,
+            d_gates, valid, weights.w_out, start, 4 * sizes.padded, 4 * plan.PADDED, plan.FIRST, plan
         )
         # Units that relu or dropout set to 0 have no gradient.
         kept = tl.load(hidden + column, mask=inside, other=0.0) > 0
@@ -307,20 +298,11 @@ def _cell_inputs_backward(weights, gradients, sizes, plan, member, row, pair, ru
     d_cell_inputs = _row_ptrs(gradients.cell_inputs, row, 1, 2 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.SECOND_N, 2 * plan.PADDED, plan.TEAM * plan.SECOND_N, disable_licm=True
+        member * plan.SECOND.columns, 2 * plan.PADDED, plan.TEAM * plan.SECOND.columns, disable_licm=True
     ):
-        column = start + tl.arange(0, plan.SECOND_N)[None, :]
+        column = start + tl.arange(0, plan.SECOND.columns)[None, :]
         value = _matmul(
-            d_hidden,
-            valid,
-            weights.w_in,
-            start,
-            4 * sizes.padded,
-            plan,
-            plan.TEAM * plan.ROWS,
-            2 * plan.PADDED,
-            plan.SECOND_K,
-            plan.SECOND_N,
+            d_hidden, valid, weights.w_in, start, 4 * sizes.padded, 2 * plan.PADDED, plan.SECOND, plan
         )
         tl.store(d_cell_inputs + column, value, mask=valid & (column < 2 * plan.PADDED))
 
@@ -391,21 +373,10 @@ def _key_inputs_backward(weights, gradients, dropout, sizes, plan, pair, state, 
     """Add the gradient of M̂[t-1] through the key map of some slots, to rows `state` of the candidates'."""
     d_keys = _row_ptrs(gradients.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS)
     d_candidate = _row_ptrs(gradients.candidate, state, 1, plan.PADDED, plan.SLOT_ROWS)
-    for start in tl.range(0, plan.PADDED, plan.KEY_N, disable_licm=True):
-        column = start + tl.arange(0, plan.KEY_N)[None, :]
+    for start in tl.range(0, plan.PADDED, plan.KEY.columns, disable_licm=True):
+        column = start + tl.arange(0, plan.KEY.columns)[None, :]
         inside = valid & (column < plan.PADDED)
-        value = _matmul(
-            d_keys,
-            valid,
-            weights.key,
-            start,
-            sizes.padded,
-            plan,
-            plan.SLOT_ROWS,
-            plan.PADDED,
-            plan.KEY_K,
-            plan.KEY_N,
-        )
+        value = _matmul(d_keys, valid, weights.key, start, sizes.padded, plan.PADDED, plan.KEY, plan)
         if plan.SCORE_MASKS:
             masks = _row_ptrs(dropout.key, pair, 1, plan.PADDED, plan.SLOT_ROWS)
             value *= _load_dropout(masks + column, inside)

@@ -1,6 +1,6 @@
 """Padding with zeros from D to P, the multiple of 16 that the kernels take, and its inverse.
 
-Axes as in `kernels`. Zeros stay zeros in the whole recurrence, so the padding changes no result.
+Axes as in `kernels_shared`. Zeros stay zeros in the whole recurrence, so the padding changes no result.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.triton.arguments import KernelPlan
+from ordered_memory.backends.triton.arguments import Block, KernelPlan
 
 LARGEST = 512
 """Largest D that the kernels take."""
@@ -96,19 +96,15 @@ def pad_to_blocks(weights: Weights, plan: KernelPlan, operand: torch.dtype, is_b
     Returns:
         The weights with matrices and their biases padded to whole blocks, and other vectors to `WIDTH`.
     """
-    key, first, second = (
-        (plan.KEY_K, plan.KEY_N),
-        (plan.FIRST_K, plan.FIRST_N),
-        (plan.SECOND_K, plan.SECOND_N),
-    )
-    w_in, w_out = (second, first) if is_backward else (first, second)
+    w_in, w_out = (plan.SECOND, plan.FIRST) if is_backward else (plan.FIRST, plan.SECOND)
 
-    def matrix(values: Tensor, block: tuple[int, int]) -> Tensor:
+    def matrix(values: Tensor, block: Block) -> Tensor:
         values = (values if is_backward else values.t()).to(operand)
-        return F.pad(values, (0, -values.shape[1] % block[1], 0, -values.shape[0] % block[0])).contiguous()
+        padding = (0, -values.shape[1] % block.columns, 0, -values.shape[0] % block.terms)
+        return F.pad(values, padding).contiguous()
 
-    def bias(values: Tensor, block: tuple[int, int]) -> Tensor:
-        return F.pad(values, (0, -len(values) % block[1]))
+    def bias(values: Tensor, block: Block) -> Tensor:
+        return F.pad(values, (0, -len(values) % block.columns))
 
     assert weights.w_out is not None
     assert weights.b_out is not None
@@ -116,8 +112,8 @@ def pad_to_blocks(weights: Weights, plan: KernelPlan, operand: torch.dtype, is_b
     return Weights(
         **vectors
         | {
-            "key": matrix(weights.key, key),
-            "key_bias": bias(weights.key_bias, key),
+            "key": matrix(weights.key, plan.KEY),
+            "key_bias": bias(weights.key_bias, plan.KEY),
             "w_in": matrix(weights.w_in, w_in),
             "b_in": bias(weights.b_in, w_in),
             "w_out": matrix(weights.w_out, w_out),

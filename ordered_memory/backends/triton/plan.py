@@ -1,6 +1,6 @@
 """The sizes of a launch: teams of programs, and blocks of matrix products.
 
-Axes as in `kernels`.
+Axes as in `kernels_shared`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from ordered_memory.backends.triton.arguments import KernelPlan
+from ordered_memory.backends.triton.arguments import Block, KernelPlan
 from ordered_memory.backends.triton.padding import padded_size, power_of_two_above
 from ordered_memory.backends.triton_support import multiprocessors
 
@@ -56,13 +56,6 @@ class Teams(NamedTuple):
     rows: int
     number: int
     at_a_time: int
-
-
-class Block(NamedTuple):
-    """A part of a matrix product: the number of terms that are added at a time, and of columns."""
-
-    terms: int
-    columns: int
 
 
 def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
@@ -135,12 +128,9 @@ def make_plan(
         TEAM=teams.size,
         SLOT_ROWS=slot_rows,
         ARRIVALS_STRIDE=ARRIVALS_STRIDE,
-        KEY_K=key.terms,
-        KEY_N=key.columns,
-        FIRST_K=first.terms,
-        FIRST_N=first.columns,
-        SECOND_K=second.terms,
-        SECOND_N=second.columns,
+        KEY=key,
+        FIRST=first,
+        SECOND=second,
         NUM_STAGES=RESOURCES[operand].stages,
         **constants,
     )

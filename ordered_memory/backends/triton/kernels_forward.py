@@ -1,28 +1,26 @@
-"""The loop over time as Triton kernels: the forward kernel. `kernels_backward` has the backward kernel.
-
-Axes as in `ordered_memory.memory`, with D padded with zeros to P = `plan.PADDED`, a multiple of 16. Blocks of
-features have `plan.WIDTH` entries, the next power of two.
-
-A program keeps `plan.ROWS` sequences of its own. `plan.TEAM` programs, a team, share the matrix products of
-the cell: each computes some of the columns for all sequences of the team, so that it reads only its part of
-the weights. Everything else it computes for its own sequences. The programs of a team wait for each other
-before and after these products (`_wait_for_team`); teams are independent.
-
-Operands and results of matrix products are in global memory (they stay in the cache); only the accumulator of
-a product is in registers. So barriers must separate the stores of one thread from the loads of another.
-Registers are scarce: between products, blocks of features are loaded where they are used, again if necessary,
-and addresses are not computed ahead of the loops (`disable_licm`).
-
-Names of row indices in the buffers, for the first sequence b of a program or a team: `token = t B + b` for
-tensors with a time axis; `before` and `after = before + B` for the state before and after step t (without
-history `before = after = b`); `pair = before N + i` and `mask_row = token N + i` for slot i. The rows of the
-other sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` are blocks of pointers.
-"""
+"""The loop over time as a Triton kernel: the forward pass. `kernels_shared` has the notation."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
 from __future__ import annotations
 
+from ordered_memory.backends.triton.kernels_shared import (
+    _column,
+    _compose,
+    _entry,
+    _load_attention_mask,
+    _load_dropout,
+    _load_lengths,
+    _load_slots,
+    _matmul,
+    _normalize,
+    _row_ptrs,
+    _skipped_slots,
+    _slots_from,
+    _store_slots,
+    _sum_from,
+    _wait_for_team,
+)
 from ordered_memory.backends.triton_jit import jit, tanh, tl
 
 
@@ -114,20 +112,9 @@ def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid
         tl.store(key_inputs + d, candidate, mask=inside)
         tl.debug_barrier()
     keys = _row_ptrs(tape.keys, pair, 1, plan.PADDED, plan.SLOT_ROWS)
-    for start in tl.range(0, plan.PADDED, plan.KEY_N, disable_licm=True):
-        column = start + tl.arange(0, plan.KEY_N)[None, :]
-        value = _matmul(
-            key_inputs,
-            valid,
-            weights.key,
-            start,
-            sizes.padded,
-            plan,
-            plan.SLOT_ROWS,
-            plan.PADDED,
-            plan.KEY_K,
-            plan.KEY_N,
-        )
+    for start in tl.range(0, plan.PADDED, plan.KEY.columns, disable_licm=True):
+        column = start + tl.arange(0, plan.KEY.columns)[None, :]
+        value = _matmul(key_inputs, valid, weights.key, start, sizes.padded, plan.PADDED, plan.KEY, plan)
         value += tl.load(weights.key_bias + column)
         tl.store(keys + column, value, mask=valid & (column < plan.PADDED))
     tl.debug_barrier()
@@ -222,7 +209,7 @@ def _update_slots(
 def _update_memory(inputs, tape, dropout, sizes, plan, token, before, after, first):
     """Store M of some slots of a sequence, also as inputs of the cell, and x̃ as their M̂ until it is known."""
     d = tl.arange(0, plan.WIDTH)[None, :]
-    slot = first + tl.arange(0, plan.SLOT_ROWS)[:, None]
+    slot = _slots_from(first, plan)
     valid = (slot < sizes.slots) & (d < plan.PADDED)
     old = _row_ptrs(tape.memory, before * sizes.slots + first, 1, plan.PADDED, plan.SLOT_ROWS) + d
     memory = tl.load(old, mask=valid, other=0.0)
@@ -244,74 +231,18 @@ def _update_memory(inputs, tape, dropout, sizes, plan, token, before, after, fir
 
 
 @jit
-def _sum_from(slot, tape, sizes, plan, token):
-    """←π of some slots of a sequence, (SLOT_ROWS, 1): the sum of p from each slot on."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    p = tl.load(tape.attention + token * sizes.slots + i, mask=i < sizes.slots, other=0.0)
-    return tl.sum(tl.where(i >= slot, p, 0.0), 1)[:, None]
-
-
-@jit
-def _sum_to(slot, tape, sizes, plan, token):
-    """→π of some slots of a sequence, (SLOT_ROWS, 1): the sum of p up to each slot."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    p = tl.load(tape.attention + token * sizes.slots + i, mask=i < sizes.slots, other=0.0)
-    return tl.sum(tl.where(i <= slot, p, 0.0), 1)[:, None]
-
-
-@jit
-def _skipped_slots(tape, sizes, plan, team_token, team_running):
-    """The number of slots, from the top, with →π_i = 0 in all rows of the team."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)
-    p = _load_slots(tape.attention, team_token, sizes.slots, sizes, plan, team_running, plan.TEAM * plan.ROWS)
-    return tl.min(tl.where(tl.max(p, 0) > 0, i, sizes.slots), 0)
-
-
-@jit
-def _wait_for_team(arrivals, meeting, plan):
-    """Wait until all programs of the team are here, and see what they have stored.
-
-    Each adds 1 to the counter of the team, and waits until all have done so, in this meeting and in those
-    before. Returns the number of meetings so far.
-    """
-    tl.debug_barrier()
-    meeting += 1
-    if plan.TEAM > 1:
-        tl.atomic_add(arrivals, 1, sem="release", scope="gpu")
-        arrived = 0
-        while arrived < meeting * plan.TEAM:
-            arrived = tl.atomic_add(arrivals, 0, sem="acquire", scope="gpu")
-    return meeting
-
-
-@jit
-def _above_ptrs(x, candidate, slot, plan):
-    """Pointers to M̂_{i-1}, from pointers to x̃ = M̂_0 and to M̂_i."""
-    return tl.where(slot > 0, candidate - plan.PADDED, x)
-
-
-@jit
 def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running):
     """Store relu(W1 [M_i; M̂_{i-1}] + b1) after dropout in `tape.hidden`: some columns, for the whole team."""
     cell_inputs = _row_ptrs(tape.cell_inputs, pair, sizes.slots, 2 * plan.PADDED, plan.TEAM * plan.ROWS)
     hidden = _row_ptrs(tape.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.FIRST_N, 4 * plan.PADDED, plan.TEAM * plan.FIRST_N, disable_licm=True
+        member * plan.FIRST.columns, 4 * plan.PADDED, plan.TEAM * plan.FIRST.columns, disable_licm=True
     ):
-        column = start + tl.arange(0, plan.FIRST_N)[None, :]
+        column = start + tl.arange(0, plan.FIRST.columns)[None, :]
         inside = valid & (column < 4 * plan.PADDED)
         value = _matmul(
-            cell_inputs,
-            valid,
-            weights.w_in,
-            start,
-            2 * sizes.padded,
-            plan,
-            plan.TEAM * plan.ROWS,
-            4 * plan.PADDED,
-            plan.FIRST_K,
-            plan.FIRST_N,
+            cell_inputs, valid, weights.w_in, start, 2 * sizes.padded, 4 * plan.PADDED, plan.FIRST, plan
         )
         value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
         if plan.CELL_MASKS:
@@ -327,76 +258,14 @@ def _gates(weights, tape, sizes, plan, member, pair, running):
     gates = _row_ptrs(tape.gates, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
     valid = running[:, None]
     for start in tl.range(
-        member * plan.SECOND_N, 4 * plan.PADDED, plan.TEAM * plan.SECOND_N, disable_licm=True
+        member * plan.SECOND.columns, 4 * plan.PADDED, plan.TEAM * plan.SECOND.columns, disable_licm=True
     ):
-        column = start + tl.arange(0, plan.SECOND_N)[None, :]
+        column = start + tl.arange(0, plan.SECOND.columns)[None, :]
         value = _matmul(
-            hidden,
-            valid,
-            weights.w_out,
-            start,
-            4 * sizes.padded,
-            plan,
-            plan.TEAM * plan.ROWS,
-            4 * plan.PADDED,
-            plan.SECOND_K,
-            plan.SECOND_N,
+            hidden, valid, weights.w_out, start, 4 * sizes.padded, 4 * plan.PADDED, plan.SECOND, plan
         )
         value += tl.load(weights.b_out + column)
         tl.store(gates + column, value, mask=valid & (column < 4 * plan.PADDED))
-
-
-@jit
-def _matmul(
-    left,
-    valid,
-    right,
-    start,
-    depth,
-    plan,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Columns `start` to `start + BLOCK_N` of left @ right, (ROWS, BLOCK_N).
-
-    `left`, (ROWS, 1), points to rows of `depth` entries. `right` points to a matrix with `COLUMNS` columns
-    that is padded with zeros, to multiples of `BLOCK_K` rows and `BLOCK_N` columns.
-    """
-    STRIDE: tl.constexpr = (COLUMNS + BLOCK_N - 1) // BLOCK_N * BLOCK_N
-    k = tl.arange(0, BLOCK_K)
-    right += start + k[:, None] * STRIDE + tl.arange(0, BLOCK_N)[None, :]
-    accumulator = tl.zeros((ROWS, BLOCK_N), tl.float32)
-    for first in tl.range(0, depth, BLOCK_K, num_stages=plan.NUM_STAGES):
-        term = first + k[None, :]
-        a = tl.load(left + term, mask=valid & (term < depth), other=0.0)
-        b = tl.load(right + first * STRIDE)
-        accumulator = tl.dot(a.to(b.dtype), b, accumulator, input_precision="ieee")
-    return accumulator
-
-
-@jit
-def _compose(gates, memory, above, plan, valid):
-    """The result of the cell before the LayerNorm: `σ(g_m) M_i + σ(g_c) M̂_{i-1} + σ(g_u) u`."""
-    composed = _gate(gates, valid) * memory + _gate(gates + plan.PADDED, valid) * above
-    update = tl.load(gates + 3 * plan.PADDED, mask=valid, other=0.0)
-    return composed + _gate(gates + 2 * plan.PADDED, valid) * update
-
-
-@jit
-def _gate(gate, valid):
-    """Load a gate and apply the sigmoid."""
-    return tl.sigmoid(tl.load(gate, mask=valid, other=0.0))
-
-
-@jit
-def _normalize(x, size, epsilon, plan):
-    """(x - mean) rstd, and rstd = 1 / standard deviation. Padding must be zero and remains zero."""
-    inside = tl.arange(0, plan.WIDTH)[None, :] < size
-    x = tl.where(inside, x - tl.sum(x, 1)[:, None] / size, 0.0)
-    rstd = tl.rsqrt(tl.sum(x * x, 1) / size + epsilon)[:, None]
-    return x * rstd, rstd
 
 
 @jit
@@ -404,62 +273,3 @@ def _lerp(start, end, weight):
     """As `torch.lerp`: exactly `start` for weight 0 and exactly `end` for weight 1."""
     difference = end - start
     return tl.where(weight < 0.5, start + weight * difference, end - difference * (1 - weight))
-
-
-@jit
-def _column(values, slot, plan):
-    """Column `slot` of (ROWS, BLOCK_SLOTS)."""
-    return tl.sum(tl.where(tl.arange(0, plan.BLOCK_SLOTS)[None, :] == slot, values, 0.0), 1)
-
-
-@jit
-def _entry(values, index, LENGTH: tl.constexpr):
-    """Entry `index` of the integers (LENGTH,)."""
-    return tl.sum(tl.where(tl.arange(0, LENGTH) == index, values, 0), 0)
-
-
-@jit
-def _slots_from(slot, plan):
-    """The indices of SLOT_ROWS slots, (SLOT_ROWS, 1)."""
-    return slot + tl.arange(0, plan.SLOT_ROWS)[:, None]
-
-
-@jit
-def _load_attention_mask(tape, sizes, plan, before, running):
-    """m, (ROWS, BLOCK_SLOTS): the occupancy of the slot below, taken as 0 below the threshold."""
-    mask = _load_slots(tape.occupancy + 1, before, sizes.slots + 1, sizes, plan, running, plan.ROWS)
-    return tl.where(mask < sizes.threshold, 0.0, mask)
-
-
-@jit
-def _load_slots(pointer, first, stride, sizes, plan, running, ROWS: tl.constexpr):
-    """Load (ROWS, BLOCK_SLOTS) from rows of N entries that are `stride` apart; 0 beyond N."""
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    ptrs = _row_ptrs(pointer, first, 1, stride, ROWS) + i
-    return tl.load(ptrs, mask=running[:, None] & (i < sizes.slots), other=0.0)
-
-
-@jit
-def _store_slots(pointer, first, stride, values, sizes, plan, running):
-    i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
-    ptrs = _row_ptrs(pointer, first, 1, stride, plan.ROWS) + i
-    tl.store(ptrs, values, mask=running[:, None] & (i < sizes.slots))
-
-
-@jit
-def _load_lengths(lengths, first, sizes, ROWS: tl.constexpr):
-    """Load (ROWS,) lengths, 0 beyond the batch."""
-    row = first + tl.arange(0, ROWS)
-    return tl.load(lengths + row, mask=row < sizes.batch, other=0)
-
-
-@jit
-def _row_ptrs(pointer, first, step, width, ROWS: tl.constexpr):
-    """Pointers, (ROWS, 1), to rows of `width` entries: row `first` and every `step`-th row after it."""
-    return pointer + first * width + (tl.arange(0, ROWS) * (step * width))[:, None]
-
-
-@jit
-def _load_dropout(ptrs, valid):
-    """Load the factors of a dropout mask."""
-    return tl.load(ptrs, mask=valid, other=0).to(tl.float32)
