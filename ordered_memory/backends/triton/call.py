@@ -24,7 +24,7 @@ from ordered_memory.backends.triton.padding import (
     unpad,
     unpad_weights,
 )
-from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, RESOURCES, choose_teams, make_plan
+from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, choose_resources, choose_teams, make_plan
 from ordered_memory.backends.triton_support import check_triton, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
@@ -119,11 +119,12 @@ def _launch(
         *_masks(inputs.dropout, (steps, *inputs.state.memory.shape), padded, inputs.inputs.device)
     )
     teams = choose_teams(batch_size, power_of_two_above(padded), inputs.inputs.device)
+    resources = choose_resources(teams, operand)
     plan = make_plan(
         teams,
         size,
         num_slots,
-        operand,
+        resources,
         is_backward,
         NORMALIZED=inputs.weights.key_norm is not None,
         HISTORY=int(save),
@@ -147,7 +148,7 @@ def _launch(
                 arrivals,
                 Sizes(first_team, batch_size, num_slots, size, padded, *constants),
                 _constants(plan),
-                num_warps=RESOURCES[operand].warps,
+                num_warps=resources.warps,
                 # A multiprocessor has one program: it may use all registers.
                 maxnreg=255 if teams.rows == 1 else None,
                 enable_fp_fusion=True,  # Triton 3.9 warns that 3.10 will have a different default

@@ -19,27 +19,21 @@ ARRIVALS_STRIDE = 32
 
 
 class Resources(NamedTuple):
-    """What a program uses: at the size of ListOps no register is spilled.
+    """What a program uses.
 
     Args:
         warps: number of warps.
         stages: number of parts of a matrix product that are in memory at a time: one is multiplied while the
             others are loaded.
         terms: most terms of such a part.
+        entries: most entries of the operands of such a part, which has at least 16 terms. All stages must fit
+            into the shared memory of a GPU.
     """
 
     warps: int
     stages: int
     terms: int
-
-
-RESOURCES = {
-    torch.float32: Resources(warps=8, stages=5, terms=32),
-    torch.bfloat16: Resources(warps=4, stages=4, terms=256),
-}
-"""By the dtype of the operands of matrix products."""
-STAGE_BYTES = 24 * 1024
-"""Most bytes of the operands of a part of a product: four of them fit into the shared memory of any GPU."""
+    entries: int
 
 
 class Teams(NamedTuple):
@@ -78,7 +72,19 @@ def choose_teams(batch_size: int, width: int, device: torch.device) -> Teams:
     return Teams(size, rows, -(-batch_size // (size * rows)), available // size)
 
 
-def choose_block(rows: int, depth: int, columns: int, programs: int, operand: torch.dtype) -> Block:
+def choose_resources(teams: Teams, operand: torch.dtype) -> Resources:
+    """The resources with which no register is spilled at the size of ListOps.
+
+    Args:
+        teams: the teams of programs.
+        operand: dtype of the operands of matrix products.
+    """
+    if operand == torch.bfloat16:
+        return Resources(warps=4, stages=4, terms=256, entries=12 * 1024)
+    return Resources(warps=4 if teams.rows == 1 else 8, stages=5, terms=32, entries=3 * 1024)
+
+
+def choose_block(rows: int, depth: int, columns: int, programs: int, resources: Resources) -> Block:
     """Divide a matrix product among programs.
 
     Args:
@@ -86,7 +92,7 @@ def choose_block(rows: int, depth: int, columns: int, programs: int, operand: to
         depth: number of terms of an entry.
         columns: number of columns of the product.
         programs: number of programs that share the columns.
-        operand: dtype of the operands.
+        resources: what a program uses.
     """
 
     def cost(block: int) -> int:
@@ -94,12 +100,12 @@ def choose_block(rows: int, depth: int, columns: int, programs: int, operand: to
         return -(-columns // (programs * block)) * (block + 12)
 
     block = min((128, 64, 32, 16), key=cost)
-    terms = _power_of_two_below(STAGE_BYTES // operand.itemsize // (rows + block))
-    return Block(min(terms, RESOURCES[operand].terms, max(16, power_of_two_above(depth))), block)
+    terms = min(resources.terms, resources.entries // (rows + block), power_of_two_above(depth))
+    return Block(_power_of_two_below(max(16, terms)), block)
 
 
 def make_plan(
-    teams: Teams, size: int, num_slots: int, operand: torch.dtype, is_backward: bool, **constants: bool | int
+    teams: Teams, size: int, num_slots: int, resources: Resources, is_backward: bool, **constants: bool | int
 ) -> KernelPlan:
     """The compile-time constants of a kernel.
 
@@ -107,7 +113,7 @@ def make_plan(
         teams: the teams of programs.
         size: D.
         num_slots: N.
-        operand: dtype of the operands of matrix products.
+        resources: what a program uses.
         is_backward: whether it is the backward kernel.
         **constants: `NORMALIZED`, `HISTORY`, `SCORE_MASKS` and `CELL_MASKS`.
     """
@@ -115,11 +121,11 @@ def make_plan(
     width, slots = power_of_two_above(padded), power_of_two_above(num_slots)
     # More slots at a time need fewer passes over the weights of the key map, and more registers.
     slot_rows = max(16, min(slots, 2048 // width))
-    key = choose_block(slot_rows, padded, padded, 1, operand)
+    key = choose_block(slot_rows, padded, padded, 1, resources)
     first_depth, second_columns = (4 * padded, 2 * padded) if is_backward else (2 * padded, 4 * padded)
     rows = teams.size * teams.rows
-    first = choose_block(rows, first_depth, 4 * padded, teams.size, operand)
-    second = choose_block(rows, 4 * padded, second_columns, teams.size, operand)
+    first = choose_block(rows, first_depth, 4 * padded, teams.size, resources)
+    second = choose_block(rows, 4 * padded, second_columns, teams.size, resources)
     return KernelPlan(
         PADDED=padded,
         WIDTH=width,
@@ -131,7 +137,7 @@ def make_plan(
         KEY=key,
         FIRST=first,
         SECOND=second,
-        NUM_STAGES=RESOURCES[operand].stages,
+        NUM_STAGES=resources.stages,
         **constants,
     )
 
