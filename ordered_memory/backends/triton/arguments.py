@@ -33,7 +33,7 @@ class KernelPlan(NamedTuple):
         ARRIVALS_STRIDE: distance of the counters of two teams, in entries.
         KEY: blocks of the product with the key map.
         FIRST, SECOND: blocks of the two products of the cell, in the order in which the kernel computes them.
-        NUM_STAGES: number of parts of a product that are in memory at a time (pipeline stages).
+        NUM_STAGES: pipeline stages of a product.
         NORMALIZED: whether the score is the normalized one.
         HISTORY: 1 if the states of all steps are stored, else 0.
         SCORE_MASKS, CELL_MASKS: whether there is dropout in the score and in the cell.

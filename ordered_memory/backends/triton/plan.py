@@ -23,11 +23,11 @@ class Resources(NamedTuple):
 
     Args:
         warps: number of warps.
-        stages: number of parts of a matrix product that are in memory at a time: one is multiplied while the
-            others are loaded.
-        terms: most terms of such a part.
-        entries: most entries of the operands of such a part, which has at least 16 terms. All stages must fit
-            into the shared memory of a GPU.
+        stages: pipeline stages of a matrix product: while a part of it is computed, the operands of the next
+            `stages - 2` parts are loaded.
+        terms: most terms of a part.
+        entries: most entries of the operands of a part, which has at least 16 terms. Shared memory must have
+            room for `stages - 1` parts.
     """
 
     warps: int
@@ -81,7 +81,9 @@ def choose_resources(teams: Teams, operand: torch.dtype) -> Resources:
     """
     if operand == torch.bfloat16:
         return Resources(warps=4, stages=4, terms=256, entries=12 * 1024)
-    return Resources(warps=4 if teams.rows == 1 else 8, stages=5, terms=32, entries=3 * 1024)
+    if teams.rows == 1:
+        return Resources(warps=4, stages=5, terms=32, entries=3 * 1024)
+    return Resources(warps=8, stages=5, terms=32, entries=6 * 1024)
 
 
 def choose_block(rows: int, depth: int, columns: int, programs: int, resources: Resources) -> Block:
