@@ -129,7 +129,8 @@ def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
         lengths: number of tokens of each sentence, at least 1.
         seed: seed of the random trees.
     Returns:
-        The trees by name: left-branching, right-branching, balanced, random (uniform).
+        The trees by name: left-branching, right-branching, balanced, random (uniform). But for the random
+        ones, sentences of one length have the same object.
     Raises:
         ValueError: a length below 1.
     Example:
@@ -140,9 +141,7 @@ def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
     for i, size in enumerate(sizes):
         if size < 1:
             raise ValueError(f"lengths must be at least 1, got lengths[{i}] = {size}")
-    return {
-        "left-branching": [left_branching(n) for n in sizes],
-        "right-branching": [right_branching(n) for n in sizes],
-        "balanced": [balanced(n) for n in sizes],
-        "random": random_trees(sizes, seed),
-    }
+    builders = {"left-branching": left_branching, "right-branching": right_branching, "balanced": balanced}
+    by_length = {name: {n: build(n) for n in set(sizes)} for name, build in builders.items()}
+    trees = {name: [built[n] for n in sizes] for name, built in by_length.items()}
+    return trees | {"random": random_trees(sizes, seed)}

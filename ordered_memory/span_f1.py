@@ -101,7 +101,14 @@ def read_spans(trees: Sequence[Tree], name: str = "trees") -> list[TreeSpans]:
         >>> [(tree.size, sorted(tree.spans)) for tree in read_spans([((0, 1), 2)])]
         [(3, [(0, 1), (0, 2)])]
     """
-    return [_read_tree(tree, f"{name}[{i}]") for i, tree in enumerate(trees)]
+    # By id, which needs a reference to the tree: the trees of `baselines` are one object for each length.
+    known: dict[int, tuple[Tree, TreeSpans]] = {}
+    read = []
+    for i, tree in enumerate(trees):
+        if id(tree) not in known:
+            known[id(tree)] = tree, _read_tree(tree, f"{name}[{i}]")
+        read.append(known[id(tree)][1])
+    return read
 
 
 def score_spans(predicted: Sequence[TreeSpans], gold: Sequence[TreeSpans], convention: Convention) -> SpanF1:

@@ -154,7 +154,7 @@ def fold(
         previous = position
         return leaf(position)
 
-    return _fold(tree, checked_leaf, join, lambda node: isinstance(node, tuple), name)
+    return _fold(tree, checked_leaf, join, tuple, name)
 
 
 def _position(node: Any, location: Callable[[], str], expected: str = "an integer or a tuple") -> int:
@@ -181,10 +181,10 @@ def _fold(
     tree: Any,
     leaf: Callable[[Any, Callable[[], str]], Value],
     join: Callable[[list[Value]], Value],
-    is_inner: Callable[[Any], bool],
+    inner_type: type,
     name: str,
 ) -> Value:
-    """`fold` for nodes of any type. `leaf` also gets a function that describes the leaf's location."""
+    """`fold` with inner nodes of any type. `leaf` also gets a function that describes the leaf's location."""
     open_nodes: list[tuple[int, Iterator[Any], list[Value]]] = []  # id, remaining children, values so far
     open_ids: set[int] = set()
 
@@ -198,13 +198,13 @@ def _fold(
         open_ids.add(id(node))
         open_nodes.append((id(node), iter(node), []))
 
-    if not is_inner(tree):
+    if not isinstance(tree, inner_type):
         return leaf(tree, location)
     enter(tree)
     while True:
         identity, children, values = open_nodes[-1]
         for child in children:
-            if is_inner(child):
+            if isinstance(child, inner_type):
                 enter(child)
                 break
             values.append(leaf(child, location))
@@ -317,7 +317,7 @@ def from_nltk(tree: nltk.Tree) -> tuple[Tree, list[str]]:
     def join(children: list[Tree]) -> Tree:
         return children[0] if len(children) == 1 else tuple(children)
 
-    return _fold(tree, leaf, join, lambda node: isinstance(node, nltk_tree), "tree"), tokens
+    return _fold(tree, leaf, join, nltk_tree, "tree"), tokens
 
 
 def reduce_topmost(subtrees: list[Tree]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text
-from ordered_memory.trees import Span, Tree, spans
+from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text, read_spans
+from ordered_memory.trees import Span, Tree
 from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
 
@@ -41,11 +41,11 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
     if not predicted:
         return {}
     lengths = [1 + max((last for _, last in valid), default=0) for valid in valid_spans]
-    return {
-        name: sum(valid.issuperset(spans(tree)) for tree, valid in zip(trees, valid_spans, strict=True))
-        / len(trees)
-        for name, trees in {"model": predicted, **baselines(lengths)}.items()
-    }
+    fractions = {}
+    for name, trees in {"model": predicted, **baselines(lengths)}.items():
+        pairs = zip(read_spans(trees), valid_spans, strict=True)
+        fractions[name] = sum(valid.issuperset(tree.spans) for tree, valid in pairs) / len(trees)
+    return fractions
 
 
 def scores_text(

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
 from hypothesis import given
@@ -12,6 +14,7 @@ from ordered_memory.span_f1 import (
     compare,
     format_report,
     fraction_text,
+    read_spans,
     span_f1,
 )
 
@@ -116,6 +119,32 @@ def test_deep_trees_are_scored():
     chains = [left_branching(3000)], [right_branching(3000)]
     assert span_f1(*chains, **EVALB).f1 == pytest.approx(1 / 2999)
     assert span_f1(*chains, **ON_LSTM).f1 == 0
+
+
+class MadeWhenAsked(Sequence):
+    """Trees that are made when they are asked for, so that one may take the place of another in memory."""
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        if index >= len(self):
+            raise IndexError
+        pair = (0, 1) if index % 3 else (2, 3)
+        return (pair, 2, 3) if index % 3 else (0, 1, pair)
+
+
+def test_trees_may_be_made_when_they_are_asked_for():
+    trees = MadeWhenAsked()
+    assert read_spans(trees) == read_spans(list(trees))
+
+
+def test_a_tree_is_read_once_for_all_sentences_of_its_length():
+    trees = baselines([3, 4, 3, 3])
+    for name in ("left-branching", "right-branching", "balanced"):
+        assert trees[name][0] is trees[name][2]
+    first, _, third, _ = read_spans(trees["balanced"])
+    assert first is third
 
 
 def test_a_corpus_of_one_word_sentences_scores_one():
