@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +25,13 @@ DEMO_OPTIONS: dict[str, tuple[str, ...]] = {
     "language_model": ("--sentences", "10000"),
 }
 """Options of training that the `demo` preset adds, by task: they generate little data."""
+TAKEN = {
+    *("--preset", "--seed", "--seeds", "--run-dir", "--resume", "--max-minutes", "--threads", "--precision"),
+    *("--data-dir", "--help"),
+}
+"""Options of training that cannot be among `--train-options`."""
+LONGEST_NAME = 240
+"""Most bytes of the name of a run's directory; file systems allow 255, also for the files of the table."""
 DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--size", "100"),
     "syntax_eval": ("--count", "50"),
@@ -84,6 +94,9 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     preset: Literal["paper", "small", "demo"] = "paper"
     """Preset of all runs: `paper` has the configurations of the papers, `small` (sentiment and language
     models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
+    train_options: tuple[str, ...] = ()
+    """Options of training for all runs, without the two dashes: `curriculum-epochs=5 restore-best`, or
+    `adam-betas="0.9 0.999"` for several values. Such runs, and the table, have files of their own."""
     budget: float | None = None
     """Stop the runs after this many hours and write the table; the same command continues them."""
     max_minutes: float | None = None
@@ -143,6 +156,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     """
     config.check(table)
     needed = trainings_of(*table.select(config.preset, models=config.only, columns=config.columns))
+    own_options = parse_options(config.train_options)
     limit = config.max_minutes
     if limit is None and config.preset == "demo":
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select("demo"))), 2)
@@ -158,13 +172,52 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
             (*_data_options(training, config), *common_options),
             {evaluation: _evaluation_options(evaluation, config) for evaluation in evaluations},
             extends=config.max_minutes is not None,
+            own_options=own_options,
         )
         for seed in range(1, config.seeds + 1)
         for training, evaluations in needed.items()
     ]
     for run in runs:
+        _check_own_options(run)
         run.check()
     return runs
+
+
+def parse_options(options: Sequence[str]) -> tuple[str, ...]:
+    """The words of a command line for the values of `--train-options`.
+
+    Args:
+        options: NAME or NAME=VALUE each; a VALUE is split at white space, as in a shell.
+    Raises:
+        UserError: one of them is not of this form.
+    Example:
+        >>> parse_options(["restore-best", "adam-betas=0.9 0.999"])
+        ('--restore-best', '--adam-betas', '0.9', '0.999')
+    """
+    words: list[str] = []
+    for text in options:
+        name, _, value = text.partition("=")
+        try:
+            values = shlex.split(value)
+        except ValueError as error:
+            raise UserError(f"--train-options {text!r}: {error}") from None
+        if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
+            raise UserError(f"--train-options must be of the form NAME or NAME=VALUE, got {text!r}")
+        words += [flag(name), *values]
+    return tuple(words)
+
+
+def _check_own_options(run: Run) -> None:
+    """Raise a UserError if `--train-options` has what is set elsewhere, or is too long for a name."""
+    taken = {word for word in (*run.training.options, *run.options) if word.startswith("--")} | TAKEN
+    for word in run.own_options:
+        if word.replace("--no-", "--") in taken:
+            name = word.removeprefix("--")
+            raise UserError(
+                f"--train-options must not contain {name}, which the table or another option sets"
+            )
+    if len(run.files.path.name.encode()) > LONGEST_NAME:
+        raise UserError(f"--train-options are too long for the name of a directory: {run.files.path.name}")
 
 
 def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tasks.formatting.tables import markdown_table, mean_text, number, text_table
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reproduce.results import ModelResults, Results, Summary
+from tasks.reproduce.runs import words_in_name
 from tasks.reproduce.table import TableSpec
 from tasks.runs.files import write_atomically, write_json
 
@@ -31,15 +32,15 @@ def write(results: Results, directory: Path) -> list[Path]:
         The paths of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    base = directory / f"{results.name}-{results.preset}"
-    paths = [base.with_suffix(".md"), base.with_suffix(".json")]
+    name = "-".join(filter(None, [results.name, results.preset, words_in_name(results.own_options)]))
+    paths = [directory / f"{name}.md", directory / f"{name}.json"]
     # Markdown would join the lines of notes, so they become items of a list.
     notes = "\n".join(f"- {note}" for note in results.notes())
     table = _table(results, markdown_table)
     write_atomically(paths[0], f"## {results.table.title}\n\n{table}\n\n{notes}\n")
     write_json(paths[1], results.as_json())
     if results.table.axis is not None:
-        paths.append(base.with_suffix(".svg"))
+        paths.append(directory / f"{name}.svg")
         write_atomically(paths[-1], _plot(results, results.table.axis))
     return paths
 

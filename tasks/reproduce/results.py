@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.formatting.summary import Published, mean_and_deviation
-from tasks.reproduce.config import ReproduceConfig
+from tasks.reproduce.config import ReproduceConfig, parse_options
 from tasks.reproduce.runs import Run
 from tasks.reproduce.table import Cell, Key, TableSpec, find
 from tasks.runs.errors import UserError
@@ -63,6 +63,7 @@ class Results:
         columns: the selected columns.
         models: the results of the selected models.
         runs: the runs that the selected columns and rows need, finished or not.
+        own_options: options of training from the user.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Results:
     columns: tuple[str, ...]
     models: list[ModelResults]
     runs: Sequence[Run]
+    own_options: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The table and the states of its runs as JSON values."""
@@ -103,6 +105,8 @@ class Results:
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
+        if self.own_options:
+            notes.append(f"All runs were trained with {' '.join(self.own_options)}.")
         notes.extend(_option_notes(self.runs))
         for run in self.runs:
             state = run.state()
@@ -134,7 +138,8 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
         models.append(ModelResults(row.name, bool(row.cells), summaries))
-    return Results(name, table, config.preset, columns, models, runs)
+    own_options = parse_options(config.train_options)
+    return Results(name, table, config.preset, columns, models, runs, own_options)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:

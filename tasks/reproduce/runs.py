@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -70,6 +70,7 @@ class Run:
         root: directory that contains the directories of all runs.
         preset: preset of the task.
         options: further options of training, for data, precision and training time.
+        own_options: further options of training from the user; part of the name.
         evaluations: for each evaluation that the table needs, all options of its command: those that the
             table gives it, and those for its data.
         extends: whether to continue a run that a lower time limit stopped.
@@ -82,12 +83,13 @@ class Run:
     options: tuple[str, ...]
     evaluations: Mapping[EvaluationSpec, tuple[str, ...]] = field(hash=False)
     extends: bool = False
+    own_options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the run, and its directory below `root`. Tables that need the same run share it."""
-        words = [self.preset, *(word.removeprefix("--") for word in self.training.options)]
-        return f"{self.training.task}/{'-'.join(words)}-seed-{self.seed}"
+        options = words_in_name((*self.training.options, *self.own_options))
+        return f"{self.training.task}/{'-'.join(filter(None, [self.preset, options]))}-seed-{self.seed}"
 
     @cached_property
     def files(self) -> RunDirectory:
@@ -102,7 +104,7 @@ class Run:
         """
         if evaluation is None:
             return self.files.results
-        words = re.sub(r"[^\w.]+", "-", "-".join([evaluation.task, *self.evaluations[evaluation]]))
+        words = words_in_name((evaluation.task, *self.evaluations[evaluation]))
         return self.files.path / f"{words[-150:]}.json"
 
     def commands(self, threads: int | None) -> Iterator[tuple[str, ...]]:
@@ -198,13 +200,23 @@ class Run:
     def _training_words(self) -> tuple[str, ...]:
         """The arguments of `train`, without `--resume` and `--threads`."""
         run_options = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
-        return ("--preset", self.preset, *self.training.options, *self.options, *run_options)
+        options = (*self.training.options, *self.own_options, *self.options)
+        return ("--preset", self.preset, *options, *run_options)
 
     def _has_more_time(self, epochs: int) -> bool:
         """Whether a time limit stopped the run after some epochs, and the user has given a higher one."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         stopped = epochs < self.saved.epochs and saved is not None
         return self.extends and stopped and limit is not None and limit > saved
+
+
+def words_in_name(words: Sequence[str]) -> str:
+    """Words of a command line as a part of the name of a file or directory.
+
+    Args:
+        words: options and their values.
+    """
+    return re.sub(r"[^\w.]+", "-", " ".join(words)).strip("-")
 
 
 def _diverged_text(path: Path) -> str:

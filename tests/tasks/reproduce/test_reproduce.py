@@ -229,6 +229,49 @@ def test_the_table_says_which_runs_were_not_trained_in_float32(tmp_path, command
     assert commands == {"train": 2, "evaluate": 2}
 
 
+def test_own_options_of_training_have_runs_and_a_table_of_their_own(again, commands):
+    options = ("average-decay=0.5", "adam-betas=0.5 0.9", "restore-best")
+    before = (again / "tiny-paper.json").read_text()
+    run_table("tiny", ReproduceConfig(directory=again, train_options=options))
+    assert (again / "tiny-paper.json").read_text() == before
+    name = "average-decay-0.5-adam-betas-0.5-0.9-restore-best"
+    results = json.loads((again / f"tiny-paper-{name}.json").read_text())
+    assert (
+        "All runs were trained with --average-decay 0.5 --adam-betas 0.5 0.9 --restore-best."
+        in results["notes"]
+    )
+    (run,) = results["runs"]
+    config = json.loads((Path(run["directory"]) / "config.json").read_text())
+    assert (config["average_decay"], config["adam_betas"], config["restore_best"]) == (0.5, [0.5, 0.9], True)
+    assert run["directory"].endswith(f"-{name}-seed-1")
+    assert (again / f"tiny-paper-{name}.md").exists()
+    assert (again / f"tiny-paper-{name}.svg").exists()
+    assert commands == {"train": 1, "evaluate": 1}
+    asked(again, seeds=2)
+    run_table("tiny", ReproduceConfig(directory=again, train_options=options))
+    assert commands == {"train": 1, "evaluate": 1}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("seed=2", "must not contain seed, which"),
+        ("no-resume", "must not contain no-resume, which"),
+        ("run_dir=here", "must not contain run-dir, which"),
+        ("model=onlstm", "must not contain model, which"),
+        ("precision=64-true", "must not contain precision, which"),
+        ("--restore-best", "of the form NAME or NAME=VALUE, got '--restore-best'"),
+        ("=2", "of the form NAME or NAME=VALUE, got '=2'"),
+        ("adam-betas='0.9", "No closing quotation"),
+        ("average-decay=2", r"--average-decay must lie in \[0, 1\), got 2.0"),
+        (f"initial-weights={'x' * 300}", "too long for the name of a directory: paper-.*xxx"),
+    ],
+)
+def test_own_options_that_cannot_be_are_refused(tmp_path, option, message):
+    with pytest.raises(UserError, match=message):
+        runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, train_options=(option,)))
+
+
 def test_the_table_says_that_runs_were_trained_on_generated_data(finished):
     assert "Trained on generated data, which differ by seed: all." in finished[1]["notes"]
 
