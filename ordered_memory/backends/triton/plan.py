@@ -81,7 +81,7 @@ def choose_resources(teams: Teams, operand: torch.dtype) -> Resources:
     """
     if operand == torch.bfloat16:
         return Resources(warps=4, stages=4, terms=256, entries=12 * 1024)
-    if teams.rows == 1:
+    if teams.rows <= 2:
         return Resources(warps=4, stages=5, terms=32, entries=3 * 1024)
     return Resources(warps=8, stages=5, terms=32, entries=6 * 1024)
 
