@@ -129,8 +129,8 @@ def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
         lengths: number of tokens of each sentence, at least 1.
         seed: seed of the random trees.
     Returns:
-        The trees by name: left-branching, right-branching, balanced, random (uniform). But for the random
-        ones, sentences of one length have the same object.
+        The trees by name: left-branching, right-branching, balanced, random (uniform). Sentences of one
+        length have the same tree object, except for the random trees.
     Raises:
         ValueError: a length below 1.
     Example:

@@ -26,8 +26,16 @@ DEMO_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Options of training that the `demo` preset adds, by task: they generate little data."""
 TAKEN = {
-    *("--preset", "--seed", "--seeds", "--run-dir", "--resume", "--max-minutes", "--threads", "--precision"),
-    *("--data-dir", "--help"),
+    "--data-dir",
+    "--help",
+    "--max-minutes",
+    "--precision",
+    "--preset",
+    "--resume",
+    "--run-dir",
+    "--seed",
+    "--seeds",
+    "--threads",
 }
 """Options of training that cannot be among `--train-options`."""
 LONGEST_NAME = 240
@@ -156,7 +164,7 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     """
     config.check(table)
     needed = trainings_of(*table.select(config.preset, models=config.only, columns=config.columns))
-    own_options = parse_options(config.train_options)
+    train_options = parse_options(config.train_options)
     limit = config.max_minutes
     if limit is None and config.preset == "demo":
         limit = round(DEMO_MINUTES / len(trainings_of(*table.select("demo"))), 2)
@@ -172,13 +180,13 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
             (*_data_options(training, config), *common_options),
             {evaluation: _evaluation_options(evaluation, config) for evaluation in evaluations},
             extends=config.max_minutes is not None,
-            own_options=own_options,
+            train_options=train_options,
         )
         for seed in range(1, config.seeds + 1)
         for training, evaluations in needed.items()
     ]
     for run in runs:
-        _check_own_options(run)
+        _check_train_options(run)
         run.check()
     return runs
 
@@ -207,10 +215,10 @@ def parse_options(options: Sequence[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _check_own_options(run: Run) -> None:
+def _check_train_options(run: Run) -> None:
     """Raise a UserError if `--train-options` has what is set elsewhere, or is too long for a name."""
     taken = {word for word in (*run.training.options, *run.options) if word.startswith("--")} | TAKEN
-    for word in run.own_options:
+    for word in run.train_options:
         if word.replace("--no-", "--") in taken:
             name = word.removeprefix("--")
             raise UserError(

@@ -32,7 +32,7 @@ def write(results: Results, directory: Path) -> list[Path]:
         The paths of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    name = "-".join(filter(None, [results.name, results.preset, words_in_name(results.own_options)]))
+    name = "-".join(filter(None, [results.name, results.preset, words_in_name(results.train_options)]))
     paths = [directory / f"{name}.md", directory / f"{name}.json"]
     # Markdown would join the lines of notes, so they become items of a list.
     notes = "\n".join(f"- {note}" for note in results.notes())

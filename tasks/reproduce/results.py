@@ -63,7 +63,7 @@ class Results:
         columns: the selected columns.
         models: the results of the selected models.
         runs: the runs that the selected columns and rows need, finished or not.
-        own_options: options of training from the user.
+        train_options: options of training that the user has added.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Results:
     columns: tuple[str, ...]
     models: list[ModelResults]
     runs: Sequence[Run]
-    own_options: tuple[str, ...] = ()
+    train_options: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The table and the states of its runs as JSON values."""
@@ -105,8 +105,8 @@ class Results:
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
-        if self.own_options:
-            notes.append(f"All runs were trained with {' '.join(self.own_options)}.")
+        if self.train_options:
+            notes.append(f"All runs were trained with {' '.join(self.train_options)}.")
         notes.extend(_option_notes(self.runs))
         for run in self.runs:
             state = run.state()
@@ -138,8 +138,8 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
         models.append(ModelResults(row.name, bool(row.cells), summaries))
-    own_options = parse_options(config.train_options)
-    return Results(name, table, config.preset, columns, models, runs, own_options)
+    train_options = parse_options(config.train_options)
+    return Results(name, table, config.preset, columns, models, runs, train_options)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:

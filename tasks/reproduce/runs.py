@@ -70,7 +70,7 @@ class Run:
         root: directory that contains the directories of all runs.
         preset: preset of the task.
         options: further options of training, for data, precision and training time.
-        own_options: further options of training from the user; part of the name.
+        train_options: further options of training that the user adds; part of the name.
         evaluations: for each evaluation that the table needs, all options of its command: those that the
             table gives it, and those for its data.
         extends: whether to continue a run that a lower time limit stopped.
@@ -83,12 +83,12 @@ class Run:
     options: tuple[str, ...]
     evaluations: Mapping[EvaluationSpec, tuple[str, ...]] = field(hash=False)
     extends: bool = False
-    own_options: tuple[str, ...] = ()
+    train_options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """The name of the run, and its directory below `root`. Tables that need the same run share it."""
-        options = words_in_name((*self.training.options, *self.own_options))
+        options = words_in_name((*self.training.options, *self.train_options))
         return f"{self.training.task}/{'-'.join(filter(None, [self.preset, options]))}-seed-{self.seed}"
 
     @cached_property
@@ -200,7 +200,7 @@ class Run:
     def _training_words(self) -> tuple[str, ...]:
         """The arguments of `train`, without `--resume` and `--threads`."""
         run_options = ("--seed", str(self.seed), "--run-dir", str(self.files.path))
-        options = (*self.training.options, *self.own_options, *self.options)
+        options = (*self.training.options, *self.train_options, *self.options)
         return ("--preset", self.preset, *options, *run_options)
 
     def _has_more_time(self, epochs: int) -> bool:
