@@ -15,6 +15,7 @@ from ordered_memory.backends.triton.kernels_shared import (
     _column,
     _compose,
     _entry,
+    _find_team,
     _gate,
     _load_attention_mask,
     _load_dropout,
@@ -37,12 +38,8 @@ from ordered_memory.backends.triton_jit import jit, tanh, tl
 def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout, arrivals, sizes, plan):
     """Run the backward pass; see `ordered_memory.backends.triton.kernels_forward.forward_kernel`, and
     `arguments.Gradients` for `gradients`."""
-    member = tl.program_id(0) % plan.TEAM
-    team = sizes.first_team + tl.program_id(0) // plan.TEAM
-    arrivals += team * plan.ARRIVALS_STRIDE
+    arrivals, member, first, team_first = _find_team(arrivals, sizes, plan)
     meeting = 0
-    team_first = team.to(tl.int64) * (plan.TEAM * plan.ROWS)
-    first = team_first + member * plan.ROWS
     length = _load_lengths(lengths, first, sizes, plan.ROWS)
     team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
     last = tl.max(team_length, 0)
@@ -51,23 +48,9 @@ def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout,
         running = t < length
         token = t * sizes.batch + first
         p = _load_slots(tape.attention, token, sizes.slots, sizes, plan, running, plan.ROWS)
+        team = (arrivals, member, team_first - first, t < team_length)
         dp, meeting = _update_slots_backward(
-            inputs,
-            p,
-            weights,
-            tape,
-            gradients,
-            dropout,
-            arrivals,
-            meeting,
-            sizes,
-            plan,
-            member,
-            team_first - first,
-            t < team_length,
-            token,
-            first,
-            running,
+            inputs, p, weights, tape, gradients, dropout, team, meeting, sizes, plan, token, first, running
         )
         mask = _load_attention_mask(tape, sizes, plan, token, running)
         dp -= tl.sum(p * dp, 1)[:, None]
@@ -86,27 +69,13 @@ def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout,
 
 @jit
 def _update_slots_backward(
-    inputs,
-    p,
-    weights,
-    tape,
-    gradients,
-    dropout,
-    arrivals,
-    meeting,
-    sizes,
-    plan,
-    member,
-    to_team,
-    team_running,
-    token,
-    first,
-    running,
+    inputs, p, weights, tape, gradients, dropout, team, meeting, sizes, plan, token, first, running
 ):
     """Backward of `_update_slots`, from the bottom slot up. Adds dx to `gradients.inputs`.
 
     Returns dp, and the number of meetings so far.
     """
+    _, _, to_team, team_running = team
     i = tl.arange(0, plan.BLOCK_SLOTS)[None, :]
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None] & (d < plan.PADDED)
@@ -130,13 +99,10 @@ def _update_slots_backward(
             tape,
             gradients,
             dropout,
-            arrivals,
+            team,
             meeting,
             sizes,
             plan,
-            member,
-            to_team,
-            team_running,
             token,
             slot,
             first,
@@ -193,13 +159,10 @@ def _compose_backward(
     tape,
     gradients,
     dropout,
-    arrivals,
+    team,
     meeting,
     sizes,
     plan,
-    member,
-    to_team,
-    team_running,
     token,
     slot,
     first,
@@ -209,6 +172,7 @@ def _compose_backward(
 
     Returns d→π_i, (ROWS, 1), and the number of meetings so far.
     """
+    arrivals, member, to_team, team_running = team
     d = tl.arange(0, plan.WIDTH)[None, :]
     pair = token * sizes.slots + slot
     after = pair + sizes.batch * sizes.slots

@@ -8,6 +8,7 @@ from ordered_memory.backends.triton.kernels_shared import (
     _column,
     _compose,
     _entry,
+    _find_team,
     _load_attention_mask,
     _load_dropout,
     _load_lengths,
@@ -37,12 +38,8 @@ def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, arr
         tape, dropout, sizes, plan: the named tuples of `arguments.py`.
         arrivals: zeros, (teams, ARRIVALS_STRIDE): see `_wait_for_team`.
     """
-    member = tl.program_id(0) % plan.TEAM
-    team = sizes.first_team + tl.program_id(0) // plan.TEAM
-    arrivals += team * plan.ARRIVALS_STRIDE
+    arrivals, member, first, team_first = _find_team(arrivals, sizes, plan)
     meeting = 0
-    team_first = team.to(tl.int64) * (plan.TEAM * plan.ROWS)
-    first = team_first + member * plan.ROWS
     length = _load_lengths(lengths, first, sizes, plan.ROWS)
     team_length = _load_lengths(lengths, team_first, sizes, plan.TEAM * plan.ROWS)
     for t in tl.range(tl.max(team_length, 0), disable_licm=True):
@@ -52,23 +49,9 @@ def forward_kernel(inputs, queries, lengths, output, weights, tape, dropout, arr
         p = _attend(queries, weights, tape, dropout, sizes, plan, token, before, running)
         _store_slots(tape.attention, token, sizes.slots, p, sizes, plan, running)
         meeting = _wait_for_team(arrivals, meeting, plan)
+        team = (arrivals, member, team_first - first, t < team_length)
         meeting = _update_slots(
-            inputs,
-            output,
-            p,
-            weights,
-            tape,
-            dropout,
-            arrivals,
-            meeting,
-            sizes,
-            plan,
-            member,
-            team_first - first,
-            t < team_length,
-            token,
-            before,
-            running,
+            inputs, output, p, weights, tape, dropout, team, meeting, sizes, plan, token, before, running
         )
         tl.debug_barrier()
 
@@ -134,29 +117,13 @@ def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid
 
 @jit
 def _update_slots(
-    inputs,
-    output,
-    p,
-    weights,
-    tape,
-    dropout,
-    arrivals,
-    meeting,
-    sizes,
-    plan,
-    member,
-    to_team,
-    team_running,
-    token,
-    before,
-    running,
+    inputs, output, p, weights, tape, dropout, team, meeting, sizes, plan, token, before, running
 ):
     """Compute M and M̂. Returns the number of meetings so far.
 
     M̂ is computed slot by slot from the top, and the cell is skipped if →π_i = 0 in all rows of the team.
-
-    `to_team` is the distance from the first sequence of the program to that of its team.
     """
+    arrivals, member, to_team, team_running = team
     d = tl.arange(0, plan.WIDTH)[None, :]
     valid = running[:, None] & (d < plan.PADDED)
     after = before + sizes.batch * plan.HISTORY

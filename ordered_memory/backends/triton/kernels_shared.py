@@ -17,6 +17,10 @@ Names of row indices in the buffers, for the first sequence b of a program or a 
 tensors with a time axis; `before` and `after = before + B` for the state before and after step t (without
 history `before = after = b`); `pair = before N + i` and `mask_row = token N + i` for slot i. The rows of the
 other sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` are blocks of pointers.
+
+`team` is a tuple: the counter `arrivals`, the number `member` of the program in the team, the distance
+`to_team` from its first sequence to that of the team, and `team_running`, which sequences of the team have a
+step t.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
@@ -24,6 +28,15 @@ other sequences follow at distances of 1 or N (`_row_ptrs`). Names in `_ptrs` ar
 from __future__ import annotations
 
 from ordered_memory.backends.triton_jit import jit, tl
+
+
+@jit
+def _find_team(arrivals, sizes, plan):
+    """The counter of the team, the program's number in it, and the first sequences of program and team."""
+    member = tl.program_id(0) % plan.TEAM
+    team = sizes.first_team + tl.program_id(0) // plan.TEAM
+    team_first = team.to(tl.int64) * (plan.TEAM * plan.ROWS)
+    return arrivals + team * plan.ARRIVALS_STRIDE, member, team_first + member * plan.ROWS, team_first
 
 
 @jit
