@@ -22,6 +22,9 @@ FEATURES = 64
 """Size of the feature vectors f and g, which say whether the last step composed a node."""
 STOP_BELOW = 0.01
 """A node that exists with a smaller probability counts as gone when a sequence decides whether to halt."""
+EPSILON = 1e-8
+"""ε, which bounds the gradients. Without it, those of the existential probabilities are as large as the ratio
+of the s of neighbors, and the product over the steps overflows when decisions are far apart."""
 HALT_PENALTY = 0.01
 """Weight of the penalty for sequences that do not halt by themselves."""
 
@@ -49,12 +52,13 @@ class CRvNN(nn.Module):
         L                                                            the left neighbor, mirrored
         u_i  = w · gelu(V [LLr; Lr; r; Rr; RRr; l f + (1 - l) g]_i + a) + d
         s_i  = exp(u_i)                                              0 for START, END and the last token
-        c_i  = s_i / (1 + s_i + (L s)_i + (R s)_i)                   modulated sigmoid
+        c_i  = s_i / (1 + s_i + (L s)_i + (R s)_i + 4 ε m)           modulated sigmoid
         l_i  = (L c)_i                                               0 for START and END
         r_i  ← l_i LN(cell((L r)_i, r_i)) + (1 - l_i) r_i
         e_i  ← e_i (1 - c_i)
 
-    The cell is the Gated Recursive Cell with gelu instead of relu; f and g are learned vectors. A sequence
+    m is the maximum of 1 and all s of the sequence, a constant in the derivatives, and ε is `EPSILON`. The
+    cell is the Gated Recursive Cell with gelu instead of relu; f and g are learned vectors. A sequence
     halts when no token but the last exists with a probability above `STOP_BELOW`, or else after n steps. Its
     summary is the r of the last token.
 
@@ -173,11 +177,10 @@ def right_neighbors(existence: Tensor) -> Tensor:
 
 def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Compute c from u, (B, S): a node is less likely to vanish if a neighbor does; for -inf, c = 0."""
-    # Dividing all four terms by the largest changes nothing, and nothing overflows.
+    # Dividing all terms by the largest s, or by 1, changes nothing, and nothing overflows.
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
-    vanish = (decisions - shift).exp()
-    stay = (-shift).exp().clamp(min=torch.finfo(shift.dtype).tiny)
-    return vanish / (stay + vanish + _neighbor_sum(left, vanish) + _neighbor_sum(right, vanish))
+    stay, vanish = (-shift).exp(), (decisions - shift).exp()
+    return vanish / (stay + vanish + _neighbor_sum(left, vanish) + _neighbor_sum(right, vanish) + 4 * EPSILON)
 
 
 def _neighbor_sum(weights: Tensor, values: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -81,3 +81,16 @@ PRESETS: dict[str, ListOpsConfig] = {
         batch_size=64,
     ),
 }
+PAPER_CRVNN = replace(PRESETS["paper"], model="crvnn", input_dropout=0.3, adam_betas=(0.9, 0.999))
+"""Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
+
+
+def presets_of(model: str | None) -> dict[str, ListOpsConfig]:
+    """Return the presets for a model. CRvNN has the configuration of its own paper.
+
+    Args:
+        model: value of `--model`; None if it is not given.
+    Returns:
+        Configurations by name of the preset, the default first.
+    """
+    return PRESETS | {"paper": PAPER_CRVNN} if model == "crvnn" else PRESETS

@@ -12,7 +12,7 @@ from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import CROSS, Groups, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data, download
-from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.config import ListOpsConfig, presets_of
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import IDS, OPERATORS
 from tasks.listops.generator import hard_test
@@ -101,7 +101,7 @@ LISTOPS = ClassifierTask(
     ),
     unit="expressions",
     model_class=ListOpsModel,
-    presets=lambda model: PRESETS,
+    presets=presets_of,
     load_splits=_load_splits,
     load_test=_load_test,
     accuracy_groups=_groups,

@@ -82,6 +82,8 @@ PAPER_ONLSTM = LogicConfig(
 )
 """Configuration of the ON-LSTM paper: 400 units, embedding size 128, dropout 0.2; Adam as in its authors'
 code."""
+PAPER_CRVNN = replace(PAPER, model="crvnn", cell_dropout=0.1, adam_betas=(0.9, 0.999))
+"""Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,
@@ -95,8 +97,8 @@ PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
 def presets_of(model: str | None) -> dict[str, LogicConfig]:
     """Return the presets for a model.
 
-    ON-LSTM has the configuration of its own paper. A TreeRNN has no dropout: with dropout in the composition
-    it learns little.
+    ON-LSTM and CRvNN have the configuration of their own paper. A TreeRNN has no dropout: with dropout in the
+    composition it learns little.
 
     Args:
         model: value of `--model`; None if it is not given.
@@ -105,6 +107,8 @@ def presets_of(model: str | None) -> dict[str, LogicConfig]:
     """
     if model == "onlstm":
         return {"paper": PAPER_ONLSTM, "demo": DEMO}
+    if model == "crvnn":
+        return {"paper": PAPER_CRVNN, "demo": DEMO}
     if model == "gold-tree-rnn":
         plain = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
         return {"paper": plain, "demo": DEMO}

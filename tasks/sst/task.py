@@ -15,7 +15,7 @@ from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.processes import is_main_process
-from tasks.sst.config import PAPER_DIMENSIONS, PRESETS, SentimentConfig
+from tasks.sst.config import PAPER_DIMENSIONS, SentimentConfig, presets_of
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
@@ -147,7 +147,7 @@ SST = ClassifierTask(
     ),
     unit="sentences",
     model_class=SentimentModel,
-    presets=lambda model: PRESETS,
+    presets=presets_of,
     load_splits=_load_splits,
     accuracy_groups=_groups,
     read_file=lambda config, path: _sentences(config, read_trees(path)),

@@ -56,8 +56,9 @@ def read(model, tokens):
             history = composed[i] * model.after_composing + (1 - composed[i]) * model.after_staying
             window = [mean(lefts[i], left), left[i], values[i], right[i], mean(rights[i], right), history]
             scores[i] = model.decision[2](gelu(model.decision[0](torch.cat(window)))).exp()[0]
+        rest = 1 + 4e-8 * max(1.0, *(score.item() for score in scores))
         chosen = [
-            scores[i] / (scores[i] + 1 + mean(lefts[i], scores) + mean(rights[i], scores)) for i in nodes
+            scores[i] / (scores[i] + rest + mean(lefts[i], scores) + mean(rights[i], scores)) for i in nodes
         ]
         composed = [mean(lefts[i], chosen) if 1 <= i <= n else 0 * chosen[0] for i in nodes]
         parents = []
@@ -122,6 +123,18 @@ def test_extreme_decisions_give_finite_gradients(decision):
     (summaries.sum() + penalties.sum()).backward()
     assert summaries.isfinite().all()
     assert all(tensor.grad.isfinite().all() for tensor in (x, *model.parameters()))
+
+
+@pytest.mark.parametrize("scale", [30, 60, 100, 300])
+def test_gradients_are_finite_where_neighbors_differ_much_in_their_decisions(scale):
+    torch.manual_seed(3)
+    model = CRvNN(8, 16, 0.0)
+    with torch.no_grad():
+        model.decision[2].weight *= scale
+    x = torch.randn(8, 24, 8, requires_grad=True)
+    summaries, penalties = model(x, torch.full((8,), 24))
+    (summaries.sum() + penalties.sum()).backward()
+    assert max(tensor.grad.abs().max() for tensor in (x, *model.parameters())) < 100
 
 
 def test_dropout_acts_in_training_alone():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.classifiers.config import GOLD_TREE_MODELS, ModelName
-from tasks.listops.config import PRESETS, ListOpsConfig
+from tasks.listops.config import PRESETS, ListOpsConfig, presets_of
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import parse
 from tasks.listops.generator import generate
@@ -55,7 +55,14 @@ def test_the_true_tree_is_composed_node_by_node(name, data):
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", MODELS)
 def test_presets_fit_every_model(name, preset):
-    replace(PRESETS[preset], model=name).check()
+    replace(presets_of(name)[preset], model=name).check()
+
+
+def test_crvnn_has_the_preset_of_its_own_paper():
+    ours, theirs = presets_of(None)["paper"], presets_of("crvnn")["paper"]
+    assert (ours.input_dropout, ours.adam_betas) == (0.1, (0.0, 0.999))
+    assert (theirs.input_dropout, theirs.adam_betas) == (0.3, (0.9, 0.999))
+    assert presets_of("crvnn")["demo"] == presets_of(None)["demo"]
 
 
 def test_heads_that_do_not_divide_the_features_are_refused():

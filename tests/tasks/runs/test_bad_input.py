@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tasks.language_model.__main__ import main as language_model
 from tasks.listops.__main__ import main as listops
 from tasks.listops.config import PRESETS
+from tasks.listops.config import presets_of as listops_presets
 from tasks.listops.task import LISTOPS
 from tasks.logic.config import presets_of as logic_presets
 from tasks.runs.checkpoints import read_metadata
@@ -24,7 +25,7 @@ from tasks.runs.command_line import parse
 from tasks.runs.errors import UserError
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import check_types, config_from_dict, config_to_dict
-from tasks.sst.config import PRESETS as SENTIMENT_PRESETS
+from tasks.sst.config import presets_of as sentiment_presets
 from tests import commands
 
 TINY = [*commands.TINY["listops"].split(), "--batch-size", "64"]
@@ -261,9 +262,10 @@ def test_options_of_another_type_from_python(changes, message, seeds):
 
 
 def test_presets_have_the_declared_types():
-    for presets in (PRESETS, *map(logic_presets, (None, "onlstm")), SENTIMENT_PRESETS):
-        for config in presets.values():
-            check_types(config)
+    for presets in (listops_presets, logic_presets, sentiment_presets):
+        for model in (None, "onlstm", "crvnn"):
+            for config in presets(model).values():
+                check_types(config)
 
 
 @dataclasses.dataclass

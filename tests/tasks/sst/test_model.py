@@ -9,7 +9,7 @@ import torch
 from tasks.classifiers.config import BIDIRECTIONAL, ModelName
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.errors import UserError
-from tasks.sst.config import SentimentConfig
+from tasks.sst.config import SentimentConfig, presets_of
 from tasks.sst.dataset import PhraseData, unlabeled_phrases
 from tasks.sst.embedding import describe, restore
 from tasks.sst.grammar import generate
@@ -152,3 +152,11 @@ def test_a_node_has_the_value_of_its_phrase(vocabulary):
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         replace(SMALL, **options).check()
+
+
+def test_crvnn_has_the_preset_of_its_own_paper():
+    ours, theirs = presets_of(None), presets_of("crvnn")
+    assert (ours["paper"].cell_dropout, ours["paper"].output_dropout) == (0.2, 0.4)
+    assert (theirs["paper"].cell_dropout, theirs["paper"].output_dropout) == (0.4, 0.2)
+    assert theirs["small"] == ours["small"]
+    theirs["paper"].check()
