@@ -124,14 +124,16 @@ class CRvNN(nn.Module):
             may_vanish: all tokens except the last of each sequence, (B, S) bool.
         """
         values, existence, composed = nodes
-        right = right_neighbors(existence)
-        left = right_neighbors(existence.flip(1)).flip(1, 2)
-        left_values, right_values = left @ values, right @ values
+        neighbors = find_neighbors(existence)
+        # L r and R r, (B, 2, S, D), then L L r and R R r
+        near = (neighbors.flatten(1, 2) @ values).unflatten(1, (2, -1))
+        far = neighbors @ near
+        left_values, right_values = near.unbind(1)
         history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
-        window = [left @ left_values, left_values, values, right_values, right @ right_values, history]
+        window = [far[:, 0], left_values, values, right_values, far[:, 1], history]
         decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
-        chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), left, right)
-        composing = _neighbor_sum(left, chosen) * is_token
+        chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), neighbors.sum(1))
+        composing = _weighted_sum(neighbors[:, 0], chosen) * is_token
         parents = self.norm(self.cell(left_values, values))
         return Nodes(
             torch.lerp(values, parents.to(values.dtype), composing.unsqueeze(-1).to(values.dtype)),
@@ -158,33 +160,35 @@ class CRvNN(nn.Module):
         return torch.where(is_end.unsqueeze(-1), self.end, tokens)
 
 
-def right_neighbors(existence: Tensor) -> Tensor:
-    """Compute R, the soft right neighbors: R_ik is the probability that k is the right neighbor of i.
+def find_neighbors(existence: Tensor) -> Tensor:
+    """Compute L and R, the soft neighbors: R_ik is the probability that k is the right neighbor of i.
 
     Args:
         existence: e, (B, S).
     Returns:
-        (B, S, S); each row sums to at most 1.
+        L and R, (B, 2, S, S); each row sums to at most 1.
     Example:
-        >>> right_neighbors(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 0]
+        >>> find_neighbors(torch.tensor([[1.0, 0.25, 0.5, 1.0]]))[0, 1, 0]
         tensor([0.0000, 0.2500, 0.5000, 0.2500])
     """
     size = existence.shape[1]
-    later = existence.unsqueeze(1).expand(-1, size, -1).triu(1)
+    both = torch.stack([existence.flip(1), existence], dim=1)
+    later = both.unsqueeze(2).expand(-1, -1, size, -1).triu(1)
     reached = later.cumsum(-1)
-    return reached.clamp(max=1) - (reached - later).clamp(max=1)
+    mirrored, right = (reached.clamp(max=1) - (reached - later).clamp(max=1)).unbind(1)
+    return torch.stack([mirrored.flip(1, 2), right], dim=1)
 
 
-def _modulated_sigmoid(decisions: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Compute c from u, (B, S): a node is less likely to vanish if a neighbor does; for -inf, c = 0."""
+def _modulated_sigmoid(decisions: Tensor, neighbors: Tensor) -> Tensor:
+    """Compute c from u and L + R, (B, S): a node is less likely to vanish if a neighbor does; 0 for -inf."""
     # Dividing all terms by the largest s, or by 1, changes nothing, and nothing overflows.
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
     stay, vanish = (-shift).exp(), (decisions - shift).exp()
-    return vanish / (stay + vanish + _neighbor_sum(left, vanish) + _neighbor_sum(right, vanish) + 4 * EPSILON)
+    return vanish / (stay + vanish + _weighted_sum(neighbors, vanish) + 4 * EPSILON)
 
 
-def _neighbor_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Sum the values of neighbors: (B, S, S) weights and (B, S) values → (B, S)."""
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Sum the values of all nodes with the weights of each: (B, S, S) weights and (B, S) values → (B, S)."""
     return (weights @ values.unsqueeze(-1)).squeeze(-1)
 
 

@@ -6,7 +6,7 @@ from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
 from tasks.classifiers.classification import ClassificationObjective
-from tasks.classifiers.crvnn import CRvNN, right_neighbors
+from tasks.classifiers.crvnn import CRvNN, find_neighbors
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.model import ListOpsModel
@@ -107,7 +107,7 @@ def test_gradients_are_those_of_finite_differences():
 
 
 def test_the_neighbour_of_nodes_that_exist_or_not_is_the_next_that_does():
-    weights = right_neighbors(torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]))[0]
+    weights = find_neighbors(torch.tensor([[1.0, 0.0, 1.0, 0.0, 0.0, 1.0]]))[0, 1]
     assert weights.argmax(-1)[:5].tolist() == [2, 2, 5, 5, 5]
     assert weights.sum(-1).tolist() == [1, 1, 1, 1, 1, 0]
     assert set(weights.flatten().tolist()) == {0, 1}
