@@ -47,7 +47,7 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
     "transformer": ("layers", "heads", "cell_dropout"),
     "universal-transformer": ("layers", "heads", "cell_dropout"),
     "gumbel-tree-lstm": ("cell_dropout",),
-    "crvnn": ("cell_dropout",),
+    "crvnn": ("cell_dropout", "recompute_every"),
     "mean": (),
     "gold-tree-lstm": ("cell_dropout",),
     "gold-tree-rnn": ("cell_dropout",),
@@ -115,8 +115,9 @@ class EncoderConfig(DropoutConfig):
     occupancy_threshold: float = 1e-5
     """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
     recompute_every: int | None = None
-    """Activation checkpointing: number of time steps between stored states. The steps in between are computed
-    again in the backward pass, which saves memory and costs time. None to store every step."""
+    """Activation checkpointing of ordered-memory and crvnn: number of steps between stored states. The steps
+    in between are computed again in the backward pass, which saves memory and costs time. None to store every
+    step."""
     backend: str = "auto"
     """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest available one."""
 

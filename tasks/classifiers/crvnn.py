@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
+from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.devices import copy_to
 
@@ -66,10 +67,15 @@ class CRvNN(nn.Module):
         input_size: E.
         size: D.
         dropout: dropout on the hidden units of the cell.
+        recompute_every: activation checkpointing: number of steps between stored nodes. The steps in between
+            are computed again in the backward pass. None stores every step.
     """
 
-    def __init__(self, input_size: int, size: int, dropout: float) -> None:
+    def __init__(
+        self, input_size: int, size: int, dropout: float, *, recompute_every: int | None = None
+    ) -> None:
         super().__init__()
+        self.recompute_every = recompute_every
         self.start, self.end = (nn.Parameter(torch.randn(input_size)) for _ in range(2))
         self.after_composing, self.after_staying = (nn.Parameter(torch.randn(FEATURES)) for _ in range(2))
         self.projection = _linear(input_size, size)
@@ -99,21 +105,37 @@ class CRvNN(nn.Module):
             existence,
             torch.zeros_like(existence),
         )
-        for step in range(embedded.shape[1]):
-            running = _unfinished(nodes.existence, is_token) & (step < lengths)
-            if not running.any():
-                break
-            stepped = self.step(nodes, is_token, is_token & (positions < end - 1))  # the last token stays
-            nodes = Nodes(
-                torch.where(running[:, None, None], stepped.values, nodes.values),
-                torch.where(running[:, None], stepped.existence, nodes.existence),
-                stepped.composed,  # which a sequence that has halted does not use any more
-            )
+        may_vanish = is_token & (positions < end - 1)  # the last token stays
+        steps = range(embedded.shape[1])
+        if self.recompute_every is None or not torch.is_grad_enabled():
+            nodes = self._take_steps(steps, nodes, lengths, is_token, may_vanish)
+        else:
+            for first in steps[:: self.recompute_every]:
+                segment = steps[first : first + self.recompute_every]
+                nodes = checkpoint(
+                    self._take_steps, segment, nodes, lengths, is_token, may_vanish, use_reentrant=False
+                )
         rows = torch.arange(len(lengths), device=embedded.device)
         total_existence = (nodes.existence * is_token).sum(1)
         penalty = (total_existence / nodes.existence[rows, lengths]).log()
         unfinished = _unfinished(nodes.existence, is_token)
         return nodes.values[rows, lengths], HALT_PENALTY * penalty * unfinished
+
+    def _take_steps(
+        self, steps: range, nodes: Nodes, lengths: Tensor, is_token: Tensor, may_vanish: Tensor
+    ) -> Nodes:
+        """Take these steps with the sequences that have not halted."""
+        for step in steps:
+            running = _unfinished(nodes.existence, is_token) & (step < lengths)
+            if not running.any():
+                break
+            stepped = self.step(nodes, is_token, may_vanish)
+            nodes = Nodes(
+                torch.where(running[:, None, None], stepped.values, nodes.values),
+                torch.where(running[:, None], stepped.existence, nodes.existence),
+                stepped.composed,  # which a sequence that has halted does not use any more
+            )
+        return nodes
 
     def step(self, nodes: Nodes, is_token: Tensor, may_vanish: Tensor) -> Nodes:
         """Compute one step of all sequences, halted ones included.

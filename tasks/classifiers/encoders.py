@@ -135,6 +135,11 @@ def _transformer(config: EncoderConfig, input_size: int) -> nn.Module:
     return Transformer(input_size, *sizes, config.cell_dropout, shared=shared)
 
 
+def _crvnn(config: EncoderConfig, input_size: int) -> nn.Module:
+    every = config.recompute_every
+    return CRvNN(input_size, config.slot_size, config.cell_dropout, recompute_every=every)
+
+
 BUILDERS: dict[str, Callable[[EncoderConfig, int], nn.Module]] = {
     "ordered-memory": _ordered_memory,
     "lstm": _lstm,
@@ -143,7 +148,7 @@ BUILDERS: dict[str, Callable[[EncoderConfig, int], nn.Module]] = {
     "transformer": _transformer,
     "universal-transformer": _transformer,
     "gumbel-tree-lstm": lambda config, size: GumbelTreeLSTM(size, config.slot_size, config.cell_dropout),
-    "crvnn": lambda config, size: CRvNN(size, config.slot_size, config.cell_dropout),
+    "crvnn": _crvnn,
     "mean": lambda config, size: MeanOfTokens(),
     "gold-tree-lstm": lambda config, size: TreeLSTM(size, config.slot_size, config.cell_dropout),
     "gold-tree-rnn": lambda config, size: TreeRNN(size, config.slot_size, config.cell_dropout),

@@ -137,6 +137,29 @@ def test_gradients_are_finite_where_neighbors_differ_much_in_their_decisions(sca
     assert max(tensor.grad.abs().max() for tensor in (x, *model.parameters())) < 100
 
 
+@pytest.mark.parametrize("every", [1, 4, 100])
+def test_steps_that_are_computed_again_give_the_same(every, monkeypatch):
+    model, lengths = CRvNN(4, 6, dropout=0.5), torch.tensor([9, 1, 6])
+    x = torch.randn(3, 9, 4, requires_grad=True)
+    taken, step = [], CRvNN.step
+    monkeypatch.setattr(CRvNN, "step", lambda *arguments: (taken.append(1), step(*arguments))[1])
+
+    def run():
+        taken.clear()
+        torch.manual_seed(1)
+        summaries, penalties = model(x, lengths)
+        return [summaries, *torch.autograd.grad(summaries.sum() + penalties.sum(), [x, *model.parameters()])]
+
+    expected, steps = run(), len(taken)
+    model.recompute_every = every
+    assert all(map(torch.equal, run(), expected))
+    assert len(taken) == 2 * steps
+    with torch.no_grad():
+        taken.clear()
+        model(x, lengths)
+    assert len(taken) <= 9
+
+
 def test_dropout_acts_in_training_alone():
     model, x, lengths = CRvNN(4, 6, dropout=0.5), torch.randn(2, 5, 4), torch.tensor([5, 3])
     assert not torch.equal(model(x, lengths)[0], model(x, lengths)[0])

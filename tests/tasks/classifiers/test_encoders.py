@@ -112,6 +112,11 @@ def test_the_options_of_ordered_memory_reach_it():
         assert encode(encoder, SEQUENCES, LENGTHS).attention.shape == (3, 6, num_slots)
 
 
+def test_the_options_of_crvnn_reach_it():
+    encoder = build_encoder(replace(CONFIG, model="crvnn", cell_dropout=0.3, recompute_every=2), 2)
+    assert (encoder.dropout.p, encoder.recompute_every) == (0.3, 2)
+
+
 def test_the_slots_are_the_depth_of_the_stack_of_rrnet():
     encoder = build_encoder(replace(CONFIG, model="rrnet"), 2).eval()
     torch.nn.init.zeros_(encoder.policy[-1].weight)
