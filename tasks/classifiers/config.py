@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from tasks.classifiers.own_encoder import own_encoder
 from tasks.runs.config import AdamConfig
@@ -206,6 +207,24 @@ class CurriculumConfig(EncoderConfig):
 @dataclass
 class ClassifierConfig(CurriculumConfig):
     """Base class of the options of a classification task."""
+
+
+Config = TypeVar("Config", bound=ClassifierConfig)
+
+
+def presets_by_model(
+    presets: dict[str, Config], papers: dict[str, Config]
+) -> Callable[[str | None], dict[str, Config]]:
+    """Let some models have a preset `paper` of their own.
+
+    Args:
+        presets: configurations by name, the default first.
+        papers: the preset `paper` of these models, by `--model`.
+    Returns:
+        A function that returns the presets, given the value of `--model` or None, as
+        `tasks.classifiers.task.ClassifierTask` takes.
+    """
+    return lambda model: presets | ({"paper": papers[model]} if model in papers else {})
 
 
 DEMO: dict[str, Any] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
-from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.config import ClassifierConfig, presets_by_model
 from tasks.listops.data import is_long_range_arena
 from tasks.runs.options import check_at_least
 
@@ -83,14 +83,4 @@ PRESETS: dict[str, ListOpsConfig] = {
 }
 PAPER_CRVNN = replace(PRESETS["paper"], model="crvnn", input_dropout=0.3, adam_betas=(0.9, 0.999))
 """Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
-
-
-def presets_of(model: str | None) -> dict[str, ListOpsConfig]:
-    """Return the presets for a model. CRvNN has the configuration of its own paper.
-
-    Args:
-        model: value of `--model`; None if it is not given.
-    Returns:
-        Configurations by name of the preset, the default first.
-    """
-    return PRESETS | {"paper": PAPER_CRVNN} if model == "crvnn" else PRESETS
+presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})

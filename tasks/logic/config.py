@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
-from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig
+from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig, presets_by_model
 from tasks.logic.data import SplitName
 from tasks.runs.options import check_at_least
 
@@ -84,6 +84,8 @@ PAPER_ONLSTM = LogicConfig(
 code."""
 PAPER_CRVNN = replace(PAPER, model="crvnn", cell_dropout=0.1, adam_betas=(0.9, 0.999))
 """Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
+PAPER_TREE_RNN = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
+"""A TreeRNN has no dropout: with dropout in the composition it learns little."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,
@@ -92,24 +94,6 @@ DEMO = LogicConfig(
     test_num_slots=24,
 )
 PRESETS: dict[str, LogicConfig] = {"paper": PAPER, "demo": DEMO}
-
-
-def presets_of(model: str | None) -> dict[str, LogicConfig]:
-    """Return the presets for a model.
-
-    ON-LSTM and CRvNN have the configuration of their own paper. A TreeRNN has no dropout: with dropout in the
-    composition it learns little.
-
-    Args:
-        model: value of `--model`; None if it is not given.
-    Returns:
-        Configurations by name of the preset, the default first.
-    """
-    if model == "onlstm":
-        return {"paper": PAPER_ONLSTM, "demo": DEMO}
-    if model == "crvnn":
-        return {"paper": PAPER_CRVNN, "demo": DEMO}
-    if model == "gold-tree-rnn":
-        plain = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
-        return {"paper": plain, "demo": DEMO}
-    return PRESETS
+presets_of = presets_by_model(
+    PRESETS, {"onlstm": PAPER_ONLSTM, "crvnn": PAPER_CRVNN, "gold-tree-rnn": PAPER_TREE_RNN}
+)

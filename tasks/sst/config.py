@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
-from tasks.classifiers.config import ClassifierConfig, ModelName
+from tasks.classifiers.config import ClassifierConfig, ModelName, presets_by_model
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_positive
 
@@ -145,14 +145,4 @@ PAPER_CRVNN = replace(
     PRESETS["paper"], model="crvnn", cell_dropout=0.4, output_dropout=0.2, adam_betas=(0.9, 0.999)
 )
 """Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
-
-
-def presets_of(model: str | None) -> dict[str, SentimentConfig]:
-    """Return the presets for a model. CRvNN has the configuration of its own paper.
-
-    Args:
-        model: value of `--model`; None if it is not given.
-    Returns:
-        Configurations by name of the preset, the default first.
-    """
-    return PRESETS | {"paper": PAPER_CRVNN} if model == "crvnn" else PRESETS
+presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})
