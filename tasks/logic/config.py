@@ -84,8 +84,10 @@ PAPER_ONLSTM = LogicConfig(
 code."""
 PAPER_CRVNN = replace(PAPER, model="crvnn", cell_dropout=0.1, adam_betas=(0.9, 0.999))
 """Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
-PAPER_TREE_RNN = replace(PAPER, cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0)
-"""A TreeRNN has no dropout: with dropout in the composition it learns little."""
+PAPER_TREE_RNN = replace(
+    PAPER, model="gold-tree-rnn", cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0
+)
+"""The same without dropout: a TreeRNN with dropout in the composition learns little."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,

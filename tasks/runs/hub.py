@@ -82,13 +82,14 @@ def model_card_values(
     results = run.results_text(results_text) if checkpoint == run.best else None
     if task is None:
         return {"results": results, "command": None}
-    options = _options(config, presets(config.model)[config.preset])
-    return {"results": results, "command": f"python -m tasks.{task} train {options}"}
+    return {"results": results, "command": f"python -m tasks.{task} train {_options(config, presets)}"}
 
 
-def _options(config: Any, preset: Any) -> str:
+def _options(config: Any, presets: Callable[[str | None], Mapping[str, Any]]) -> str:
     """The command-line options of a run: preset, seed and all that differ from the preset."""
-    values, defaults = config_to_dict(config), config_to_dict(preset)
+    values, defaults = config_to_dict(config), config_to_dict(presets(config.model)[config.preset])
+    # A preset for one model names it, but without --model the command would have those for another.
+    defaults["model"] = next(iter(presets(None).values())).model
     always = ("preset", "seed")
     differing = [name for name in values if values[name] != defaults[name]]
     words = []

@@ -2,6 +2,9 @@
 
 import json
 import re
+import shlex
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import huggingface_hub
@@ -14,8 +17,9 @@ from tasks.language_model.model import load_model as load_language_model
 from tasks.listops.model import ListOpsModel
 from tasks.logic.model import LogicModel
 from tasks.pretrained import pretrained
+from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
-from tasks.runs.hub import find_checkpoint
+from tasks.runs.hub import find_checkpoint, model_card_values
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
 from tests.commands import MAIN
@@ -129,6 +133,23 @@ def test_the_command_of_a_card_is_that_of_the_run(small_runs, exported):
     found = parse(ListOpsConfig, words, "train", PRESETS["paper"])
     found.run_dir = Path(small_runs["listops_run"])
     assert found == ListOpsModel.from_pretrained(exported / "listops").config
+
+
+@pytest.mark.parametrize(
+    ("task", "models"),
+    [
+        *((task, ("ordered-memory", "crvnn", "gold-tree-rnn", "onlstm", "lstm")) for task in CLASSIFIERS),
+        ("language_model", ("onlstm", "lstm", "prpn")),
+    ],
+)
+def test_the_command_of_a_card_trains_the_model_of_its_preset(task, models, tmp_path):
+    train = import_module(f"tasks.{task}.__main__").SUBCOMMANDS["train"]
+    for model in models:
+        for preset in train.presets(model).values():
+            config = replace(preset, model=model)
+            command = model_card_values(task, tmp_path / "model", config, train.presets, str)["command"]
+            words = shlex.split(command.removeprefix(f"python -m tasks.{task} train "))
+            assert parse_run(train.config, train.presets, words, "train") == config
 
 
 def test_other_subcommands_take_a_directory(exported, capsys):
