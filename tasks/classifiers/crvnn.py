@@ -203,7 +203,7 @@ def find_neighbors(existence: Tensor) -> Tensor:
 
 def _modulated_sigmoid(decisions: Tensor, neighbors: Tensor) -> Tensor:
     """Compute c from u and L + R, (B, S): a node is less likely to vanish if a neighbor does; 0 for -inf."""
-    # Dividing all terms by the largest s, or by 1, changes nothing, and nothing overflows.
+    # All terms are divided by m, so that nothing overflows.
     shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
     stay, vanish = (-shift).exp(), (decisions - shift).exp()
     return vanish / (stay + vanish + _weighted_sum(neighbors, vanish) + 4 * EPSILON)

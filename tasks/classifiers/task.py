@@ -6,13 +6,13 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import torch
 
 from tasks.classifiers.classification import ClassificationObjective, LabeledData, Splits, check_data
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.config import ClassifierConfig
+from tasks.classifiers.config import Config
 from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
@@ -24,7 +24,6 @@ from tasks.runs.optimization import PlateauAdam
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.seeds import train_seeds
 
-Config = TypeVar("Config", bound=ClassifierConfig)
 Accuracies = dict[str, dict[str, list[float]]]
 ExtraAccuracies = Callable[[Config, LabeledData, Callable[[LabeledData], Evaluation]], Accuracies]
 
