@@ -58,10 +58,9 @@ class CRvNN(nn.Module):
         r_i  ← l_i LN(cell((L r)_i, r_i)) + (1 - l_i) r_i
         e_i  ← e_i (1 - c_i)
 
-    m is the maximum of 1 and all s of the sequence, a constant in the derivatives, and ε is `EPSILON`. The
-    cell is the Gated Recursive Cell with gelu instead of relu; f and g are learned vectors. A sequence
-    halts when no token but the last exists with a probability above `STOP_BELOW`, or else after n steps. Its
-    summary is the r of the last token.
+    m is the maximum of 1 and all s of the sequence, and ε is `EPSILON`. The cell is the Gated Recursive Cell
+    with gelu instead of relu; f and g are learned vectors. A sequence halts when no token but the last exists
+    with a probability above `STOP_BELOW`, or else after n steps. Its summary is the r of the last token.
 
     Args:
         input_size: E.
@@ -204,7 +203,7 @@ def find_neighbors(existence: Tensor) -> Tensor:
 def _modulated_sigmoid(decisions: Tensor, neighbors: Tensor) -> Tensor:
     """Compute c from u and L + R, (B, S): a node is less likely to vanish if a neighbor does; 0 for -inf."""
     # All terms are divided by m, so that nothing overflows.
-    shift = decisions.detach().amax(1, keepdim=True).clamp(min=0)
+    shift = decisions.amax(1, keepdim=True).clamp(min=0)
     stay, vanish = (-shift).exp(), (decisions - shift).exp()
     return vanish / (stay + vanish + _weighted_sum(neighbors, vanish) + 4 * EPSILON)
 

@@ -56,7 +56,7 @@ def read(model, tokens):
             history = composed[i] * model.after_composing + (1 - composed[i]) * model.after_staying
             window = [mean(lefts[i], left), left[i], values[i], right[i], mean(rights[i], right), history]
             scores[i] = model.decision[2](gelu(model.decision[0](torch.cat(window)))).exp()[0]
-        rest = 1 + 4e-8 * max(1.0, *(score.item() for score in scores))
+        rest = 1 + 4e-8 * torch.stack(scores).max().clamp(min=1)
         chosen = [
             scores[i] / (scores[i] + rest + mean(lefts[i], scores) + mean(rights[i], scores)) for i in nodes
         ]
