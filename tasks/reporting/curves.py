@@ -46,7 +46,7 @@ class Curve:
     Args:
         name: label of the y axis.
         unit: unit of the y axis.
-        series: (x, y) pairs with increasing integers x, by name. Values y that are not finite are not drawn.
+        series: (x, y) pairs with increasing x, by name. Values y that are not finite are not drawn.
         axis: label of the x axis.
         best: the x that is marked as best, if any.
         counts: number of examples at each x; may be empty.

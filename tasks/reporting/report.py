@@ -16,6 +16,7 @@ from tasks.reporting.curves import Curve, curve_svg
 from tasks.reporting.rendering import TEMPLATES, cell
 from tasks.reporting.traces import explanation
 from tasks.runs.files import write_atomically
+from tasks.runs.progress import epochs_trained
 from tasks.runs.run_directory import best_row
 
 MAX_TRACE_BYTES = 2_500_000
@@ -92,13 +93,12 @@ def learning_curves(rows: Sequence[dict[str, Any]]) -> list[Curve]:
     """
     splits = ("train", "validation")
     names = [name.removeprefix("train_") for name in rows[0] if name.startswith("train_")]
-    best = best_row(rows)["epoch"]
     return [
         Curve(
             name,
-            UNITS[name],
-            {split: [(row["epoch"], row[f"{split}_{name}"]) for row in rows] for split in splits},
-            best=best,
+            UNITS.get(name, ""),
+            {split: [(epochs_trained([row]), row[f"{split}_{name}"]) for row in rows] for split in splits},
+            best=epochs_trained([best_row(rows)]),
         )
         for name in sorted(names)
     ]

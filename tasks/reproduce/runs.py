@@ -17,6 +17,7 @@ from tasks.runs.command_line import parse_run
 from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json
+from tasks.runs.progress import epochs_trained
 from tasks.runs.run_directory import RunDirectory, selection_score
 from tasks.runs.saved_config import changed_options, config_from_dict
 
@@ -41,12 +42,12 @@ class State(NamedTuple):
 
     Args:
         kind: what is left to do.
-        epochs: number of epochs that the run has been trained.
+        epochs: number of epochs that the run has been trained; a time limit may have cut the last one short.
         text: describes the state in a table.
     """
 
     kind: Kind
-    epochs: int
+    epochs: float
     text: str
 
     @property
@@ -132,15 +133,16 @@ class Run:
     def state(self) -> State:
         """The state of the run, according to the files in its directory."""
         files = self.files
-        epochs = len(files.read_metrics()) if files.metrics.exists() else 0
+        epochs = epochs_trained(files.read_metrics()) if files.metrics.exists() else 0.0
+        number = f"{round(epochs, 2):g}"
         if files.diverged.exists():
             return State(Kind.DIVERGED, epochs, _diverged_text(files.diverged))
         if not files.results.exists() or self._has_more_time(epochs):
             if not files.last.exists():
-                return State(Kind.MISSING, 0, "missing")
-            text = f"unfinished after {epochs} of {self.saved.epochs} epochs"
+                return State(Kind.MISSING, 0.0, "missing")
+            text = f"unfinished after {number} of {self.saved.epochs} epochs"
             return State(Kind.TRAINING_LEFT, epochs, text)
-        epochs_text = f"after {epochs} of {self.config.epochs} epochs"
+        epochs_text = f"after {number} of {self.config.epochs} epochs"
         num_missing = sum(not self.is_evaluated(evaluation) for evaluation in self.evaluations)
         if num_missing:
             text = f"trained {epochs_text}, {num_missing} of {len(self.evaluations)} tests left"
@@ -203,7 +205,7 @@ class Run:
         options = (*self.training.options, *self.train_options, *self.options)
         return ("--preset", self.preset, *options, *run_options)
 
-    def _has_more_time(self, epochs: int) -> bool:
+    def _has_more_time(self, epochs: float) -> bool:
         """Whether a time limit stopped the run after some epochs, and the user has given a higher one."""
         saved, limit = self.saved.max_minutes, self.config.max_minutes
         stopped = epochs < self.saved.epochs and saved is not None

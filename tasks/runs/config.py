@@ -121,7 +121,8 @@ class TrainingConfig(SeedsConfig):
     epochs: int = 50
     """Passes over the training data."""
     max_minutes: float | None = None
-    """Stop after this many minutes of training, even in the middle of an epoch."""
+    """Stop after this many minutes of training, even in the middle of an epoch. With --resume and a higher
+    limit, training goes on where it stopped."""
     batch_size: int = 128
     """Training batch size per process."""
     evaluation_batch_size: int = 256

@@ -91,7 +91,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {experiment.description}", flush=True)
     fabric.barrier()
-    if not trainer.progress.finished and trainer.progress.step and fabric.is_global_zero:
+    if trainer.progress.step and not trainer.progress.nothing_left(config) and fabric.is_global_zero:
         print(f"resuming from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
     if trainer.saved_step is None and config.initial_weights is not None and fabric.is_global_zero:
         print(f"starting from the weights of {config.initial_weights}", flush=True)

@@ -19,7 +19,7 @@ class Progress:
     """Training progress; part of every checkpoint."""
 
     epoch: int = 1
-    """The current epoch, starting at 1; one more than the last epoch when training is finished."""
+    """The current epoch, starting at 1; one more than the last epoch when all epochs are finished."""
     step_in_epoch: int = 0
     """Training steps in this epoch."""
     step: int = 0
@@ -38,15 +38,19 @@ class Progress:
     """Validation loss of the best epoch."""
     best_epoch: int = 0
     """The epoch with the best selection score; of several, the one with the lowest validation loss."""
+    best_step: int = 0
+    """`step` at the best selection score."""
     finished: bool = False
     """Whether training has reached `epochs` or `max_minutes`."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """The rows of metrics.jsonl."""
 
     def __post_init__(self) -> None:
-        # A checkpoint of an older version has no best_loss.
+        # Checkpoints of older versions have no best_loss, or no best_step. Those have one row for each epoch,
+        # and new best weights are in a file that is named after the epoch.
         if self.best_loss is None and 0 < self.best_epoch <= len(self.history):
             self.best_loss = self.history[self.best_epoch - 1].get("validation_loss")
+        self.best_step = self.best_step or self.best_epoch
 
     def out_of_time(self, config: TrainingConfig) -> bool:
         """Whether training has taken `max_minutes`.
@@ -70,7 +74,7 @@ class Progress:
         return selection_score > self.best
 
     def nothing_left(self, config: TrainingConfig) -> bool:
-        """Whether the last epoch is complete, and the options allow no further one.
+        """Whether training has ended or is between two epochs, and the options allow no further step.
 
         Args:
             config: the current configuration.
@@ -98,12 +102,12 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
         config: configuration of the run.
     """
     row = progress.history[-1]
-    parts = [f"epoch {row['epoch']}", f"{_seconds_of_last_row(progress.history):.1f} s"]
+    parts = [f"epoch {row['epoch']}", f"{_seconds_in_last_epoch(progress.history):.1f} s"]
     for split in ("train", "validation"):
         metrics = [name for name in row if name.startswith(f"{split}_")]
         values = (f"{name.removeprefix(f'{split}_')} {number(row[name], 4)}" for name in metrics)
         parts.append(f"{split} {' '.join(values)}")
-    if progress.best_epoch == row["epoch"]:
+    if row["best"]:
         parts.append("best")
     if not progress.finished:
         parts.append(f"({remaining_text(progress, config)})")
@@ -122,7 +126,7 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     """
     epochs_done = progress.epoch - 1
     epochs = config.epochs - epochs_done
-    in_this_epoch = progress.seconds - (progress.history[-1]["seconds"] if epochs_done else 0.0)
+    in_this_epoch = progress.seconds - _seconds_before(progress.epoch, progress.history)
     by_epochs = max(0.0, epochs * epoch_seconds(progress.history) - in_this_epoch)
     time_is_known = epochs_done > (config.short_epochs if config.short_epochs < config.epochs else 0)
     if config.max_minutes is not None:
@@ -164,13 +168,26 @@ def epoch_seconds(history: Sequence[Mapping[str, Any]]) -> float:
     Returns:
         Seconds; 0 if no epoch has ended.
     """
-    return _seconds_of_last_row(history) / float(history[-1].get("fraction", 1.0)) if history else 0.0
+    return _seconds_in_last_epoch(history) / float(history[-1].get("fraction", 1.0)) if history else 0.0
 
 
-def _seconds_of_last_row(history: Sequence[Mapping[str, Any]]) -> float:
-    ends = [0.0, 0.0, *(row["seconds"] for row in history[-2:])]
-    seconds: float = ends[-1] - ends[-2]
-    return seconds
+def epochs_trained(history: Sequence[Mapping[str, Any]]) -> float:
+    """Count the epochs of a run; a time limit may have cut the last one short.
+
+    Args:
+        history: rows of metrics.jsonl.
+    """
+    return history[-1]["epoch"] - 1 + float(history[-1].get("fraction", 1.0)) if history else 0.0
+
+
+def _seconds_in_last_epoch(history: Sequence[Mapping[str, Any]]) -> float:
+    last = history[-1]
+    return float(last["seconds"]) - _seconds_before(last["epoch"], history)
+
+
+def _seconds_before(epoch: int, history: Sequence[Mapping[str, Any]]) -> float:
+    """The time at the end of the epochs before one."""
+    return max((float(row["seconds"]) for row in history if row["epoch"] < epoch), default=0.0)
 
 
 def _plural(number: float, unit: str) -> str:

@@ -2,11 +2,11 @@
 
 config.json        the configuration: preset and options
 record.json        commands, git commit, date, machine, and why training stopped
-metrics.jsonl      training and validation metrics, one line per epoch
+metrics.jsonl      training and validation metrics, one line per epoch, or per part that a time limit cut off
 tensorboard/       the same as TensorBoard event files
 last.safetensors   the complete training state, to resume from
 best.safetensors   the weights of the epoch with the best validation score, and the configuration
-.best-3.safetensors  new best weights, of epoch 3, until last.safetensors has that epoch, too
+.best-900.safetensors  new best weights, after 900 steps, until last.safetensors has these steps, too
 results.json       results on the test data
 report.html        results, learning curves and examples
 diverged.json      epoch and step at which the loss or a weight stopped being finite, if it did
@@ -56,25 +56,25 @@ class RunDirectory:
         self.report = path / "report.html"
         self.diverged = path / "diverged.json"
 
-    def new_best(self, epoch: int) -> Path:
-        """The file for the weights of a new best epoch, until `commit_best` renames it to best.safetensors.
+    def new_best(self, step: int) -> Path:
+        """The file for new best weights, until `commit_best` renames it to best.safetensors.
 
         Args:
-            epoch: the epoch.
+            step: the number of training steps that they have had.
         """
-        return self.path / f".best-{epoch}.safetensors"
+        return self.path / f".best-{step}.safetensors"
 
-    def commit_best(self, epoch: int) -> None:
-        """Rename the weights of a new best epoch to best.safetensors, if the checkpoint includes that epoch.
+    def commit_best(self, step: int) -> None:
+        """Rename new best weights to best.safetensors, if the checkpoint includes their steps.
 
-        A run may have been killed after it wrote the weights of a new best epoch. If the checkpoint has that
-        epoch, they replace best.safetensors; otherwise they are deleted, as the epoch will be repeated.
+        A run may have been killed after it wrote new best weights. If the checkpoint has their steps, they
+        replace best.safetensors; otherwise they are deleted, as the steps will be repeated.
 
         Args:
-            epoch: the best epoch, according to the checkpoint; 0 if there is none.
+            step: the number of steps of the best weights, according to the checkpoint; 0 if there are none.
         """
         with suppress(FileNotFoundError):
-            os.replace(self.new_best(epoch), self.best)
+            os.replace(self.new_best(step), self.best)
         for path in self.path.glob(".best-*.safetensors"):
             path.unlink(missing_ok=True)
 
@@ -162,15 +162,15 @@ class RunDirectory:
         """Write the whole of metrics.jsonl, so that it always agrees with the checkpoint.
 
         Args:
-            rows: metrics by name, one dictionary per epoch.
+            rows: metrics by name, in the order in which the weights were validated.
         """
         write_atomically(self.metrics, "".join(json.dumps(row) + "\n" for row in rows))
 
     def read_metrics(self, *names: str) -> list[dict[str, Any]]:
-        """Read metrics.jsonl: metrics by name, one dictionary per epoch.
+        """Read metrics.jsonl: metrics by name, in the order in which the weights were validated.
 
         Args:
-            *names: metrics that every row must have.
+            *names: metrics that every row must have, beside "epoch".
         Raises:
             UserError: the file does not exist or is damaged, or one of these metrics is not a finite number.
         """
@@ -183,7 +183,8 @@ class RunDirectory:
                 raise UserError(f"{where}: not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
-            for name in names:
+            row.setdefault("fraction", 1.0)  # older versions did not write it
+            for name in ("epoch", "fraction", *names):
                 if not is_finite_number(value := row.get(name)):
                     raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
             rows.append(row)

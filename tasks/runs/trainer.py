@@ -79,7 +79,7 @@ class Trainer:
         if not self.run.last.exists():
             self.run.check_resumable()
             if self.fabric.is_global_zero:
-                self.run.commit_best(epoch=0)
+                self.run.commit_best(step=0)
             return
         checkpoint = read_state(self.run.last)
         try:
@@ -93,7 +93,7 @@ class Trainer:
             raise UserError(f"{self.run.last}: not a checkpoint of this run ({error})") from None
         self.saved_step = self.progress.step
         if self.fabric.is_global_zero:
-            self.run.commit_best(self.progress.best_epoch)
+            self.run.commit_best(self.progress.best_step)
             self.run.write_metrics(self.progress.history)
 
     def _check_data(self, checkpoint: dict[str, Any]) -> None:
@@ -254,7 +254,11 @@ class Trainer:
         return all_reduce(self.fabric, sums), shard.global_batch_size
 
     def _end_epoch(self, logger: TensorBoardLogger, fraction: float, out_of_time: bool) -> None:
-        """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint."""
+        """Validate, step the scheduler, save the weights if they are the best, log, save a checkpoint.
+
+        If the time limit cut the epoch short, the scheduler is not stepped, and with a higher limit a resumed
+        run takes the rest of the epoch's steps.
+        """
         progress, config, objective = self.progress, self.config, self.objective
         self._check_loss()
         train = Scores(progress.loss_sum / progress.examples, progress.correct / progress.examples)
@@ -276,20 +280,22 @@ class Trainer:
             "seconds": round(progress.seconds, 1),
         }
         progress.history.append(row)
-        return_to_best = self.optimization.end_epoch(validation.loss, selection_score)
+        is_whole = fraction == 1
+        return_to_best = is_whole and self.optimization.end_epoch(validation.loss, selection_score)
         improved = row["best"] = progress.is_best(selection_score, validation.loss)
         if improved:
             progress.best, progress.best_loss = selection_score, validation.loss
-            progress.best_epoch = progress.epoch
+            progress.best_epoch, progress.best_step = progress.epoch, progress.step
         progress.finished = progress.epoch >= config.epochs or out_of_time
-        progress.epoch += 1
-        progress.step_in_epoch = progress.examples = 0
-        progress.loss_sum = progress.correct = 0.0
+        if is_whole:
+            progress.epoch += 1
+            progress.step_in_epoch = progress.examples = 0
+            progress.loss_sum = progress.correct = 0.0
         # The checkpoint comes after all that it describes: a resumed run then repeats whatever a crash has
         # left incomplete. Only then do new weights replace the best ones: see `commit_best`.
         if self.fabric.is_global_zero:
             if improved:
-                save_weights(self.run.new_best(progress.best_epoch), evaluated, self.metadata)
+                save_weights(self.run.new_best(progress.best_step), evaluated, self.metadata)
             self.run.write_metrics(progress.history)
             logger.add_epoch(row)
             print(epoch_text(progress, config), flush=True)
@@ -297,7 +303,7 @@ class Trainer:
             self._return_to_best(evaluated, improved)
         self._save()
         if self.fabric.is_global_zero:
-            self.run.commit_best(progress.best_epoch)
+            self.run.commit_best(progress.best_step)
 
     def _return_to_best(self, evaluated: nn.Module, improved: bool) -> None:
         """Replace the weights, and their average if there is one, by those of the best epoch."""

@@ -144,7 +144,7 @@ def test_a_table_without_runs_has_its_unit_and_the_published_numbers(percent, un
 def test_the_best_seed_is_that_of_the_best_epoch_in_validation(again, commands, measure, epochs):
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
     for run, scores, accuracy in zip(runs, epochs, (0.25, 0.75), strict=True):
-        run.files.write_metrics([{measure: score} for score in scores])
+        run.files.write_metrics([{"epoch": n, measure: score} for n, score in enumerate(scores, start=1)])
         run.files.results.write_text(json.dumps({"accuracy": accuracy}))
     cell = asked(again, seeds=2)["rows"][0]["cells"]["100"]
     assert (cell["best"], cell["mean"]) == (25.0, 50.0)
@@ -208,6 +208,20 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
     assert commands == {"train": 2, "evaluate": 2}  # the weights that were evaluated may be replaced
     assert list(finished["rows"][0]["cells"]["200"]["values"]) == ["1"]
     assert "Trained for at most 5 minutes: all." in asked(tmp_path, max_minutes=1)["notes"]
+
+
+def test_a_last_epoch_that_was_cut_short_is_continued(tmp_path, commands):
+    asked(tmp_path, max_minutes=1e-6)
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))
+    score = {"validation_loss": 1.0}
+    run.files.write_metrics([{"epoch": 1} | score, {"epoch": 2, "fraction": 0.253} | score])
+    assert run.state().text == "finished after 1.25 of 2 epochs"
+    assert (
+        f"Ended early: {run.name}, {run.state().text}."
+        in collect("tiny", TINY_TABLE, ReproduceConfig(), [run]).notes()
+    )
+    (longer,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
+    assert longer.state().text == "unfinished after 1.25 of 2 epochs"
 
 
 def test_a_limit_that_the_user_has_not_given_continues_no_run(tmp_path, commands):
@@ -336,8 +350,18 @@ def test_the_plan_of_a_cluster_counts_no_runs_at_a_time(again, monkeypatch, caps
         ("metrics.jsonl", "[" * 100_000, "line 1: not JSON"),
         ("metrics.jsonl", "", "has no epochs"),
         ("metrics.jsonl", '{"epoch": 1}\n', "line 1: expected validation_loss to be a number, got None"),
-        ("metrics.jsonl", '{"validation_accuracy": NaN}\n', "expected validation_accuracy to be a number"),
-        ("metrics.jsonl", '{"selection_score": "a"}\n', "line 1: expected selection_score to be a number"),
+        ("metrics.jsonl", '{"loss": 1}\n', "line 1: expected epoch to be a number, got None"),
+        ("metrics.jsonl", '{"epoch": 1, "fraction": "a"}\n', "expected fraction to be a number, got 'a'"),
+        (
+            "metrics.jsonl",
+            '{"epoch": 1, "validation_accuracy": NaN}\n',
+            "expected validation_accuracy to be a number",
+        ),
+        (
+            "metrics.jsonl",
+            '{"epoch": 1, "selection_score": "a"}\n',
+            "line 1: expected selection_score to be a number",
+        ),
         ("results.json", "3", "expected the results of a run, with a number at ['accuracy']"),
         ("results.json", '{"accuracy": {}}', "expected the results of a run"),
         ("results.json", '{"accuracy": NaN}', "expected the results of a run"),
@@ -441,7 +465,7 @@ def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max
     run.files.results.unlink()
     values = json.loads(run.files.config.read_text())
     run.files.config.write_text(json.dumps(values | {"epochs": 50}))
-    run.files.write_metrics([{"seconds": 60.0}, {"seconds": 120.0}])
+    run.files.write_metrics([{"epoch": 1, "seconds": 60.0}, {"epoch": 2, "seconds": 120.0}])
     assert Estimator(1).seconds_left(run) == seconds
 
 
@@ -450,8 +474,8 @@ def test_an_epoch_that_was_cut_short_is_no_measure_of_a_whole_one(again):
     run.files.results.unlink()
     values = json.loads(run.files.config.read_text())
     run.files.config.write_text(json.dumps(values | {"epochs": 50}))
-    run.files.write_metrics([{"seconds": 6.0, "fraction": 0.125}])
-    assert Estimator(1).seconds_left(run) == 49 * 48
+    run.files.write_metrics([{"epoch": 1, "seconds": 6.0, "fraction": 0.125}])
+    assert Estimator(1).seconds_left(run) == 50 * 48 - 6
 
 
 @pytest.mark.parametrize(

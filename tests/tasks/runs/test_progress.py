@@ -13,7 +13,14 @@ from tasks.classifiers.classification import ClassificationObjective
 from tasks.classifiers.config import CurriculumConfig
 from tasks.listops.__main__ import main
 from tasks.runs.config import TrainingConfig
-from tasks.runs.progress import Progress, epoch_seconds, epoch_text, finished_text, remaining_text
+from tasks.runs.progress import (
+    Progress,
+    epoch_seconds,
+    epoch_text,
+    epochs_trained,
+    finished_text,
+    remaining_text,
+)
 from tasks.runs.threads import use_threads
 from tasks.runs.trainer import Trainer
 from tests import commands
@@ -67,18 +74,36 @@ TINY = [
 def test_what_is_over_first_is_what_is_shown(options, progress, expected):
     ends = progress.pop("ends", [])  # of epochs, in seconds
     progress = Progress(**{"seconds": max(ends, default=0.0), **progress})
-    progress.history = [{"seconds": end} for end in ends]
+    progress.history = [{"epoch": number, "seconds": end} for number, end in enumerate(ends, start=1)]
     assert remaining_text(progress, CurriculumConfig(**options)) == expected
 
 
 def test_an_epoch_that_was_cut_short_takes_the_time_of_its_fraction():
     assert epoch_seconds([]) == 0
-    assert epoch_seconds([{"seconds": 40.0}, {"seconds": 100.0}]) == 60  # of an older version
-    assert epoch_seconds([{"seconds": 40.0, "fraction": 1.0}, {"seconds": 70.0, "fraction": 0.25}]) == 120
+    first, second = {"epoch": 1, "seconds": 40.0}, {"epoch": 2, "seconds": 100.0}
+    assert epoch_seconds([first, second]) == 60  # of an older version
+    part = second | {"seconds": 70.0, "fraction": 0.25}
+    assert epoch_seconds([first | {"fraction": 1.0}, part]) == 120
+    assert epoch_seconds([first, part, second | {"fraction": 1.0}]) == 60  # resumed with a higher limit
+
+
+def test_the_time_of_a_part_of_an_epoch_counts_toward_the_rest():
+    history = [
+        {"epoch": 1, "seconds": 100.0},
+        {"epoch": 2, "seconds": 150.0, "fraction": 0.5},
+    ]
+    progress = Progress(epoch=2, step_in_epoch=6, seconds=160.0, history=history)
+    assert remaining_text(progress, TrainingConfig(epochs=4)) == "3 of 4 epochs left, about 4 min"
+
+
+def test_the_number_of_epochs_has_the_part_of_the_last_one():
+    rows = [{"epoch": 1}, {"epoch": 2, "fraction": 0.25}, {"epoch": 2, "fraction": 1.0}]
+    assert [epochs_trained(rows[:end]) for end in range(4)] == [0, 1, 1.25, 2]
 
 
 def test_the_line_of_an_epoch_has_its_own_seconds():
-    rows = [{"epoch": n, "seconds": 10.0 * n, "train_loss": 1.0, "validation_loss": 2.0} for n in (1, 2)]
+    losses = {"train_loss": 1.0, "validation_loss": 2.0, "best": True}
+    rows = [{"epoch": n, "seconds": 10.0 * n, **losses} for n in (1, 2)]
     progress = Progress(epoch=3, seconds=20.0, best_epoch=2, history=rows)
     text = epoch_text(progress, TrainingConfig(epochs=4))
     assert text == (

@@ -12,6 +12,7 @@ import sys
 import termios
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -637,6 +638,45 @@ def test_time_is_up_in_the_middle_of_an_epoch(tmp_path):
     rows, results, _ = outcome(tmp_path / "run")
     assert [row["step"] for row in rows] == [1]
     assert results["examples"] == 30
+
+
+def test_a_higher_time_limit_goes_on_in_the_middle_of_the_epoch(tmp_path, monkeypatch, capsys, uninterrupted):
+    clock = itertools.count(step=60)  # each step takes a minute
+    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=clock.__next__))
+    first, second = uninterrupted[0]
+    limit = first["step"] + 2
+    assert train(tmp_path / "run", "--max-minutes", str(limit)) == 0
+    assert f"finished: {limit} minutes" in capsys.readouterr().out
+    assert train(tmp_path / "run", "--resume", "--max-minutes", "1000") == 0
+    assert f"resuming from step {limit} in epoch 2\n" in (told := capsys.readouterr().out)
+    assert f"epoch 2  {60 * (second['step'] - first['step'])}.0 s" in told
+    whole, part, rest = outcome(tmp_path / "run")[0]
+    assert whole == first
+    assert (part["epoch"], part["step"]) == (2, limit)
+    assert 0 < part["fraction"] < rest["fraction"] == 1
+    assert part["validation_loss"] != rest["validation_loss"]
+    assert rest | {"best": None} == second | {"best": None}  # the part may have been better
+
+
+def test_weights_of_a_part_of_an_epoch_are_not_replaced_by_those_that_the_checkpoint_lacks(
+    tmp_path, monkeypatch, uninterrupted
+):
+    scores = iter((1.0, 2.0))  # of a part of the epoch, and of the whole
+    monkeypatch.setattr(ClassificationObjective, "selection_score", lambda self, validation: next(scores))
+    directory = tmp_path / "run"
+    assert train(directory, "--epochs", "1", "--max-minutes", "1e-9") == 0
+    part = outcome(directory)[2]
+
+    def dying_save(self):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_save", dying_save)
+        with pytest.raises(Killed):
+            train(directory, "--epochs", "1", "--resume", "--max-minutes", "100", "--save-every", "100")
+    assert list(directory.glob(".best-*"))
+    assert train(directory, "--epochs", "1", "--resume", "--max-minutes", "1e-9") == 0
+    assert outcome(directory)[2] == part
 
 
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterrupted):
