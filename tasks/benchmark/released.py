@@ -50,11 +50,13 @@ def execute(directory: Path, file: str, repository: str) -> ModuleType:
     module = ModuleType(f"_released_{path.stem}")
     modules_before = set(sys.modules)
     sys.path.insert(0, str(directory.resolve()))
+    writes_no_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         with _reporting_errors(path):
             exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
     finally:
         sys.path.pop(0)
+        sys.dont_write_bytecode = writes_no_bytecode
         for name in set(sys.modules) - modules_before:
             origin = getattr(sys.modules[name], "__file__", None)
             if origin and Path(origin).is_relative_to(directory.resolve()):

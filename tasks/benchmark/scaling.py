@@ -63,7 +63,7 @@ class ScalingConfig(MemoryConfig):
     backend: str = "auto"
     """Backend of the layer."""
     directory: Path = Path("runs/benchmark")
-    """Directory for scaling.csv and one plot per axis."""
+    """Directory for scaling.csv and one plot per axis; with --quick, its subdirectory `quick`."""
     nesting: int = 5
     """Nesting depth of the ListOps-style expressions, independent of their length."""
 
@@ -81,7 +81,8 @@ class ScalingConfig(MemoryConfig):
 def _run(config: ScalingConfig) -> None:
     """Print the table of each sweep; write scaling.csv and the plots to `--directory`."""
     config.set_up()
-    config.directory.mkdir(parents=True, exist_ok=True)
+    directory = config.directory / "quick" if config.quick else config.directory
+    directory.mkdir(parents=True, exist_ok=True)
     print(machine_line(describe(config), f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
@@ -89,10 +90,10 @@ def _run(config: ScalingConfig) -> None:
         swept = [row for value in sweeps[axis] for row in _measure(config, axis, {**base, axis: value})]
         print(f"\n{axis} ({NAMES[axis]})\n{_table(axis, swept)}", flush=True)
         rows += swept
-        write_atomically(config.directory / "scaling.csv", _csv(rows))
-        write_atomically(config.directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
+        write_atomically(directory / "scaling.csv", _csv(rows))
+        write_atomically(directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
     config.write(rows)
-    print(f"\n{config.directory / 'scaling.csv'}, and plots in the same directory")
+    print(f"\n{directory / 'scaling.csv'}, and plots in the same directory")
 
 
 def _measure(config: ScalingConfig, axis: str, sizes: dict[str, int]) -> list[Row]:

@@ -178,9 +178,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
     evaluation, results = task.evaluate(model.to(default_device()), data, batch_size=config.batch_size)
+    print(results_text(results))  # first, to show them if a file cannot be written
     config.write(results)
     config.write_predictions(evaluation.rows(model.classes))
-    print(results_text(results))
 
 
 def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> None:
@@ -236,8 +236,7 @@ def print_answer(
     data = task.model_class.read_text(*config.texts)
     config.check()
     if config.heat_map is not None:
-        if config.heat_map.is_dir():
-            raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
+        check_writable_file("--heat-map", config.heat_map)
         if data.sentence_lengths.max() > LONGEST_DRAWN:
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"

@@ -263,14 +263,14 @@ def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collectio
 
 
 def _options(run: FinishedRun) -> dict[str, Any]:
-    """The options that results depend on.
+    """The options that results depend on: --devices multiplies the batch size.
 
     Files of data may have moved: in place of their names are the sizes of the groups of test data.
     """
     return {
         option: _test_sizes(run) if is_data_path(option, value) else value
         for option, value in vars(run.config).items()
-        if option not in COMPUTE_OPTIONS
+        if option not in COMPUTE_OPTIONS - {"devices", "precision"}
     }
 
 
@@ -320,8 +320,7 @@ def _test_data(run: FinishedRun) -> tuple[Any, ...]:
     sizes = _test_sizes(run)
     part = run.results.get("part")
     config: ClassifierConfig = run.config
-    is_generated = config.draws_data and getattr(config, "data_dir", None) is None
-    return part, run.results["examples"], sizes, config.seed_of_data if is_generated else None
+    return part, run.results["examples"], sizes, config.seed_of_data if config.generates_data else None
 
 
 def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:

@@ -18,6 +18,7 @@ from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluat
 from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.files import write_json
 from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment
 from tasks.runs.optimization import PlateauAdam
@@ -230,13 +231,16 @@ class ClassifierTask(Generic[Config]):
         predict_example(model, data, 0)
         model.set_num_slots(model.config.num_slots)
         data.sentences(0)
+        self.title(model.config)
+        self.accuracy_groups(model.config, data)
 
     def _test_and_report(
         self, config: Config, run: RunDirectory, data: LabeledData, device: torch.device
     ) -> dict[str, Any]:
-        """Test the best weights and write the report."""
+        """Test the best weights; write the results and the report."""
         # A resumed run may have other options than when these weights were saved.
         model = self.model_class.from_pretrained(run.best, config=config)
         evaluation, results = self.evaluate(model.to(device), data, batch_size=config.evaluation_batch_size)
+        write_json(run.results, results)  # first, to keep them if the report fails
         write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
         return results

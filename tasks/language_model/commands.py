@@ -106,13 +106,13 @@ def _evaluate(config: EvaluateConfig) -> None:
         "unknown": coverage.unknown,
         "columns": columns,
     }
-    config.write(results)
-    config.write_predictions(_rows(sentences, text, losses, vocabulary))
     cut = f", in {columns:,} columns that start without context" if columns > 1 else ""
     print(
         f"perplexity {number(results['perplexity'], 2)} ({loss:.4f} nats per word) on "
         f"{count_text(len(text), 'word')}, ends of sentences included{cut}; {coverage}"
     )
+    config.write(results)
+    config.write_predictions(_rows(sentences, text, losses, vocabulary))
 
 
 def _generate(config: GenerateConfig) -> None:

@@ -22,6 +22,7 @@ from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
+from tasks.runs.files import write_json
 from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment, Losses, Scores, Shard, digest
 from tasks.runs.machine import to_device
@@ -291,7 +292,7 @@ def prepare(config: LanguageModelConfig) -> Experiment:
 def _test_and_report(
     config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, device: torch.device
 ) -> dict[str, Any]:
-    """Test the best weights and write the report."""
+    """Test the best weights; write the results and the report."""
     model = build_model(config, len(corpus.vocabulary))
     load_weights(run.best, model)
     model.to(device)
@@ -309,5 +310,6 @@ def _test_and_report(
             for name, text in texts.items()
         },
     }
+    write_json(run.results, results)  # first, to keep them if the report fails
     write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
     return results

@@ -190,12 +190,10 @@ def _evaluate(config: EvaluateConfig) -> None:
         "config": config_to_dict(config) | {"temperature": temperature},
         **evaluation.summary(),
     }
-    try:
-        config.write(results)
-        config.write_predictions(evaluation.rows())
-        write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
-    finally:  # also where a file cannot be written
-        print(results_text(results))
+    print(results_text(results))  # first, to show them if a file cannot be written
+    config.write(results)
+    config.write_predictions(evaluation.rows())
+    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
     print(f"\nreport: {output}")
 
 

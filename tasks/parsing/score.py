@@ -56,10 +56,8 @@ def _score(config: ScoreConfig) -> None:
         "conventions": CONVENTION_NAMES,
         **evaluation.summary(),
     }
-    try:
-        config.write(results)
-    finally:  # also where the file cannot be written
-        print(results_text(results))
+    print(results_text(results))  # first, to show them if the file cannot be written
+    config.write(results)
 
 
 def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:

@@ -74,7 +74,8 @@ class ExecutorConfig:
     jobs: int = 1
     """Number of runs to train at the same time on this machine."""
     threads: int | None = None
-    """CPU threads per run; by default, with several --jobs, the cores are divided equally."""
+    """CPU threads per run; by default, with several --jobs, the cores are divided equally. With --executor
+    slurm, also the CPUs of a job, by default 1."""
     precision: Precision = "32-true"
     """Floating-point precision of training, as in Lightning Fabric. Runs that are already trained are not
     trained again. A note below the table names the runs that were not trained in 32-true."""

@@ -113,7 +113,7 @@ class Estimator:
         one measurement.
         """
         task, config = run.training.task, run.config
-        small = SMALL_DATA.get(task)
+        small = SMALL_DATA.get(task) if _has_standard_data(config) else None
         measured = dataclasses.replace(
             config, **(small or {}), seed=1, run_dir=None, threads=self.threads, resume=False
         )
@@ -122,7 +122,7 @@ class Estimator:
             can_time = self._can_time
             if can_time:
                 print(f"  {run.name}", file=sys.stderr, flush=True)
-            self._measured[key] = _measure(measured, task) if can_time else None
+            self._measured[key] = _measure(measured, task, of_token=small is not None) if can_time else None
         seconds = self._measured[key]
         if seconds is None or small is None:
             return seconds
@@ -131,8 +131,15 @@ class Estimator:
         return seconds * part * TRAINING_TOKENS[task, getattr(config, "split", None)]
 
 
-def _measure(config: TrainingConfig, task: str) -> float | None:
-    """Seconds per token or, if the task has no SMALL_DATA, per epoch; None if the data cannot be loaded."""
+def _has_standard_data(config: TrainingConfig) -> bool:
+    """Whether the options of the data are the default ones, but for those that `_epoch_seconds` counts."""
+    standard = vars(type(config)())
+    names = {*config.data_options, "max_train_length"} - {"split"}
+    return all(vars(config)[name] == standard[name] for name in names & standard.keys())
+
+
+def _measure(config: TrainingConfig, task: str, *, of_token: bool) -> float | None:
+    """Seconds per token or per epoch; None if the data cannot be loaded."""
     try:
         experiment = PREPARE[task](config)
     except UserError as error:
@@ -145,7 +152,7 @@ def _measure(config: TrainingConfig, task: str) -> float | None:
     else:  # all batches of a language model take about the same time
         sizes = [1] * len(batches)
     per_token = _seconds_per_token(config, experiment, batches, sizes)
-    return per_token if task in SMALL_DATA else per_token * sum(sizes)
+    return per_token if of_token else per_token * sum(sizes)
 
 
 def _spread(sizes: Sequence[int]) -> list[int]:

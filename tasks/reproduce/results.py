@@ -152,8 +152,9 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
     runs_by_condition: dict[str, list[str]] = {}
     for run in tested:
         saved = run.saved
-        if saved.draws_data and saved.data_dir is None:
-            runs_by_condition.setdefault("on generated data, which differ by seed", []).append(run.name)
+        if saved.generates_data:
+            seed = ", which differ by seed" if saved.data_seed is None else f" of seed {saved.data_seed}"
+            runs_by_condition.setdefault(f"on generated data{seed}", []).append(run.name)
         if saved.max_minutes is not None:
             runs_by_condition.setdefault(f"for at most {saved.max_minutes:g} minutes", []).append(run.name)
         if saved.precision != "32-true":

@@ -93,6 +93,11 @@ class SeedsConfig(RunConfig):
         return False
 
     @property
+    def generates_data(self) -> bool:
+        """Whether the examples are generated, and none are read from files."""
+        return self.draws_data and getattr(self, "data_dir", None) is None
+
+    @property
     def data_options(self) -> tuple[str, ...]:
         """The options, besides the seed, that decide which examples are training data."""
         return ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from contextlib import nullcontext
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING
 
 import torch
@@ -51,7 +52,8 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
     trainer, is_interrupted = None, False
     try:
         torch.manual_seed(config.seed)
-        experiment = prepare()
+        with nullcontext() if is_main else _silence():  # all processes load the data, and one says so
+            experiment = prepare()
         with run.locked() if is_main else nullcontext():
             if is_main and not config.resume:
                 run.check_free()  # again: another process may have trained here while the data were loaded
@@ -74,6 +76,12 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
         # The main process reports it. This one ends: what would come next, such as another seed, has no main
         # process. The status is 0, or Lightning would kill the main process.
         raise SystemExit(0)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _run(trainer: Trainer, experiment: Experiment) -> None:
@@ -104,9 +112,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
             print("testing the best weights and writing the report", flush=True)
             trainer.update_best_metadata()
             run.remove_results()
-            results = experiment.test_and_report(run, fabric.device)
-            write_json(run.results, results)
-            text = experiment.results_text(results)
+            text = experiment.results_text(experiment.test_and_report(run, fabric.device))
         print(f"{text}\nreport: {run.report}")
     fabric.barrier()
 

@@ -86,11 +86,16 @@ def model_card_values(
 
 
 def _options(config: Any, presets: Callable[[str | None], Mapping[str, Any]]) -> str:
-    """The command-line options of a run: preset, seed and all that differ from the preset."""
-    values, defaults = config_to_dict(config), config_to_dict(presets(config.model)[config.preset])
+    """The command-line options of a run: preset, seed and all that differ from the preset.
+
+    A task with a single preset needs no option for it.
+    """
+    presets_of_model = presets(config.model)
+    preset = getattr(config, "preset", None) or next(iter(presets_of_model))
+    values, defaults = config_to_dict(config), config_to_dict(presets_of_model[preset])
     # A preset for one model names it, but without --model the command would have those for another.
     defaults["model"] = next(iter(presets(None).values())).model
-    always = ("preset", "seed")
+    always = [name for name in ("preset", "seed") if name in values]
     differing = [name for name in values if values[name] != defaults[name]]
     words = []
     for name in dict.fromkeys((*always, *differing)):

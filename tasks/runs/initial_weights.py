@@ -35,8 +35,8 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
     path = find_checkpoint(start)
     values = {name: value for name, value in read_metadata(path).items() if name in vars(config)}
     saved = config_from_dict(type(config), values, path)
-    if saved.draws_data != config.draws_data or _directory(saved) != _directory(config):
-        return  # other examples
+    if saved.draws_data != config.draws_data or saved.generates_data != config.generates_data:
+        return  # other examples; files may be the same in another directory
     held_out = "it may have been trained on examples that are held out now"
     seed = saved.seed_of_data
     if config.draws_data and seed != config.seed_of_data:
@@ -54,9 +54,3 @@ def warn_of_other_data(config: TrainingConfig, start: Path) -> None:
                 f"{held_out}",
                 file=sys.stderr,
             )
-
-
-def _directory(config: TrainingConfig) -> Path | None:
-    """The directory of the data; None if they are generated."""
-    directory: Path | None = getattr(config, "data_dir", None)
-    return None if directory is None else directory.resolve()

@@ -204,7 +204,7 @@ class Experiment(NamedTuple):
         optimization: optimizer and scheduler of the model.
         description: model and data in one line.
         test_and_report: called once, in the main process, after training: evaluates the best weights on the
-            test data, on the given device, writes the report and returns the results as JSON values.
+            test data, on the given device, writes results.json and the report, and returns the results.
         results_text: formats the results for the terminal.
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """

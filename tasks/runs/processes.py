@@ -21,13 +21,11 @@ def current_command() -> str:
 
 
 def is_main_process() -> bool:
-    """Whether this process has rank 0 or is the only one."""
-    return not _is_distributed() or distributed.get_rank() == 0
+    """Whether this process has rank 0 or is the only one.
 
-
-def is_launcher() -> bool:
-    """Whether the user started this process, not Lightning Fabric; known before and after a run, too."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    Before and after a run, whether the user started it, not Lightning Fabric.
+    """
+    return distributed.get_rank() == 0 if _is_distributed() else os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def is_lost_process(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from tasks.formatting.tables import count_text, mean_text, merge_names, number
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, write_json
-from tasks.runs.processes import is_launcher
+from tasks.runs.processes import is_main_process
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, check_types
 
@@ -55,7 +55,7 @@ def train_seeds(
     runs = {run_config.seed: RunDirectory(run_config.directory) for run_config in configs}
     first_directory, last_seed = runs[config.seed].path, configs[-1].seed
     path = first_directory.with_name(f"{first_directory.name}-to-{last_seed}.json")
-    is_main = is_launcher()
+    is_main = is_main_process()
     if is_main and config.run_dir is not None and RunDirectory(config.run_dir).has_run():
         raise UserError(f"{config.run_dir}: already holds a run; --seeds needs another --run-dir")
     for run in runs.values() if is_main and not config.resume else ():

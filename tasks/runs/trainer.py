@@ -124,9 +124,10 @@ class Trainer:
         if checkpoint.get("precision"):  # the loss scale of float16 training
             self.fabric.strategy.precision.load_state_dict(checkpoint["precision"])
         self.progress = config_from_dict(Progress, checkpoint["progress"], self.run.last)
+        in_epoch = self.progress.step_in_epoch and not self.progress.nothing_left(self.config)
         for name, value in self._batch_options().items():
             saved = checkpoint["batches"].get(name, value)
-            if self.progress.step_in_epoch and value != saved:
+            if in_epoch and value != saved:
                 raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
         for name, saved in checkpoint.get("digests", {}).items():  # an older version may have saved fewer
             if self.digests.get(name, saved) != saved:

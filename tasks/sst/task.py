@@ -14,7 +14,6 @@ from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Groups, by_length
 from tasks.classifiers.task import Accuracies, ClassifierTask
 from tasks.classifiers.word_embedding import WordEmbedding
-from tasks.runs.processes import is_main_process
 from tasks.sst.config import PAPER_DIMENSIONS, SentimentConfig, presets_of
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
@@ -91,7 +90,7 @@ def _initial_model(config: SentimentConfig, splits: Splits[LabeledData]) -> Sent
     vectors = treebank_vectors(config.vectors, vocabulary)
     print(coverage_text(vectors, vocabulary, config.vectors), flush=True)
     dimensions = vectors.values.shape[1]
-    if config.preset == "paper" and dimensions != PAPER_DIMENSIONS and is_main_process():
+    if config.preset == "paper" and dimensions != PAPER_DIMENSIONS:
         print(
             f"warning: --vectors {' '.join(config.vectors)}: {dimensions} dimensions; the paper has GloVe "
             f"840B in {PAPER_DIMENSIONS} (--vectors glove.840B.300d.zip)",

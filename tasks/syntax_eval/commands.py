@@ -160,14 +160,11 @@ def _evaluate(config: EvaluateConfig) -> None:
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
         "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
-    try:
-        config.write(results)
-        config.write_predictions(pair.row(names) for pair in scored)
-        if config.output is not None:
-            write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
-    finally:  # also where a file cannot be written
-        print(results_text(results))
+    print(results_text(results))  # first, to show them if a file cannot be written
+    config.write(results)
+    config.write_predictions(pair.row(names) for pair in scored)
     if config.output is not None:
+        write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
         skips = config.unknown == "skip"

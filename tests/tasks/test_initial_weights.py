@@ -72,6 +72,17 @@ def test_more_of_the_same_data_are_warned_of_as_they_are_split_otherwise(
     assert f"but this run has {option} {value}: it may have been trained on" in capsys.readouterr().err
 
 
+def test_files_may_be_the_same_in_another_directory(tmp_path, capsys):
+    for directory in (tmp_path / "data", tmp_path / "copy"):
+        directory.mkdir()
+        for name, size in (("train", 60), ("test", 20)):
+            write_tsv(directory / f"{name}_d20s.tsv", Dataset(generate(size, seed=size, max_length=12)))
+    assert train("listops", tmp_path / "first", "--data-dir", tmp_path / "data") == 0
+    start = ("--initial-weights", tmp_path / "first" / "best.safetensors", "--data-dir", tmp_path / "copy")
+    assert train("listops", tmp_path / "second", *start, "--seed", "2") == 0
+    assert "was trained on data of seed 1, but this run uses data of seed 2" in capsys.readouterr().err
+
+
 def test_data_of_files_and_drawn_ones_are_not_the_same(small_runs, tmp_path, capsys):
     for name, size in (("train", 60), ("test", 20)):
         write_tsv(tmp_path / f"{name}_d20s.tsv", Dataset(generate(size, seed=size, max_length=12)))

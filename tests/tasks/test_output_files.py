@@ -40,3 +40,26 @@ def test_an_output_is_no_model(small_runs, tmp_path, capsys):
     assert import_module("tasks.listops.__main__").main(words) == 2
     assert "would replace a model" in capsys.readouterr().err
     assert model.read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("listops evaluate --checkpoint {listops}", "accuracy 0."),
+        ("language_model evaluate --checkpoint {language_model}", "perplexity "),
+        ("parsing evaluate --checkpoint {language_model} --output {page}", "F1"),
+        ("syntax_eval evaluate --count 2 --checkpoint {language_model}", "all"),
+    ],
+)
+def test_results_are_printed_also_where_their_file_cannot_be_written(
+    command, told, small_runs, tmp_path, monkeypatch, capsys
+):
+    def full(self, results):
+        raise OSError(28, "No space left on device", "results.json")
+
+    monkeypatch.setattr("tasks.runs.command_options.ResultsConfig.write", full)
+    task, *words = shlex.split(command.format(**small_runs, page=tmp_path / "page.html"))
+    assert import_module(f"tasks.{task}.__main__").main(words) == 2
+    output = capsys.readouterr()
+    assert told in output.out
+    assert "No space left on device" in output.err

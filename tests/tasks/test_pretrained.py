@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -150,6 +150,20 @@ def test_the_command_of_a_card_trains_the_model_of_its_preset(task, models, tmp_
             command = model_card_values(task, tmp_path / "model", config, train.presets, str)["command"]
             words = shlex.split(command.removeprefix(f"python -m tasks.{task} train "))
             assert parse_run(train.config, train.presets, words, "train") == config
+
+
+def test_the_command_of_a_task_with_one_preset_does_not_name_it(tmp_path):
+    @dataclass
+    class OwnConfig:
+        model: str = "lstm"
+        seed: int = 1
+        epochs: int = 50
+
+    def presets(model):
+        return {"default": OwnConfig()}
+
+    command = model_card_values("own", tmp_path / "model", OwnConfig(epochs=3), presets, str)["command"]
+    assert command == "python -m tasks.own train --seed 1 --epochs 3"
 
 
 def test_other_subcommands_take_a_directory(exported, capsys):

@@ -198,6 +198,15 @@ def test_every_parameter_is_handed_over():
     assert sum(w.numel() for w in handed.values()) == sum(w.numel() for w in layer.parameters())
 
 
+def test_nothing_is_written_to_a_checkout(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    (tmp_path / "first.py").write_text("from second_of_checkout import NUMBER")
+    (tmp_path / "second_of_checkout.py").write_text("NUMBER = 3")
+    assert execute(tmp_path, "first.py", REPOSITORY).NUMBER == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"first.py", "second_of_checkout.py"}
+    assert not sys.dont_write_bytecode
+
+
 def test_their_module_comes_from_its_source_and_stays_private(checkout):
     module = execute(checkout, FILE, REPOSITORY)
     assert module.OrderedMemory is not OrderedMemory
@@ -550,7 +559,7 @@ def test_the_long_configuration_has_a_thousand_tokens():
 
 def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
     assert main(["scaling", "--quick", "--no-memory", "--directory", str(tmp_path / "new" / "scaling")]) == 0
-    directory = tmp_path / "new" / "scaling"
+    directory = tmp_path / "new" / "scaling" / "quick"  # where it replaces no real measurement
     assert {path.name for path in directory.iterdir()} == {
         "scaling.csv",
         *(f"scaling_{axis}.png" for axis in "TBND"),

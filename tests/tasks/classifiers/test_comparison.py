@@ -157,6 +157,12 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
         f"{model}, 0.0-1, mean of 2 seeds",
     ]
     assert names([runs[0], *others])[3:] == [f"{model}, mean of 2 seeds"]
+    for option, first, second in (("precision", "32-true", "bf16-mixed"), ("devices", 1, 2)):
+        different = copy(option, cell_dropout=0.0, seed=2, **{option: second})
+        assert set(names([runs[0], different])) == {
+            f"{model} --{option} {first} --seed 1",
+            f"{model} --{option} {second} --seed 2",
+        }
 
 
 def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):

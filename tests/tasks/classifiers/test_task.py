@@ -84,3 +84,11 @@ def test_slots_of_a_model_without_slots_have_no_effect():
     model = LISTOPS.prepare(replace(SLOTS, model="mean")).model
     model.set_num_slots(7)
     assert not hasattr(model.encoder, "num_slots")
+
+
+def test_an_error_in_the_groups_of_accuracies_shows_before_training():
+    def groups(config, data):
+        raise KeyError("a typing error")
+
+    with pytest.raises(KeyError, match="a typing error"):
+        replace(LISTOPS, accuracy_groups=groups).prepare(SLOTS)

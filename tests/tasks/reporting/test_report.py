@@ -145,6 +145,24 @@ def test_the_best_epoch_is_the_one_that_the_trainer_marked():
     assert best_row(of_an_older_version)["epoch"] == 1
 
 
+def test_a_measure_of_a_task_of_ones_own_has_a_curve():
+    rows = [{"epoch": 1, "train_f1": 0.5, "validation_f1": 0.4, "selection_score": 0.4}]
+    (curve,) = learning_curves(rows)
+    assert (curve.name, curve.unit) == ("f1", "")
+    assert curve.series == {"train": [(1.0, 0.5)], "validation": [(1.0, 0.4)]}
+
+
+def test_a_part_of_an_epoch_has_its_place_in_the_curve():
+    rows = [
+        {"epoch": 1, "train_loss": 3.0, "validation_loss": 3.0, "best": True},
+        {"epoch": 2, "train_loss": 2.0, "validation_loss": 2.0, "best": True, "fraction": 0.5},
+        {"epoch": 2, "train_loss": 1.0, "validation_loss": 2.5, "best": False, "fraction": 1.0},
+    ]
+    (curve,) = learning_curves(rows)
+    assert curve.series["validation"] == [(1.0, 3.0), (1.5, 2.0), (2.0, 2.5)]
+    assert curve.best == 1.5
+
+
 def test_options_have_all_their_digits():
     page = render(
         report(config={"learning_rate": 0.00125, "seed": 12345, "adam_betas": [0.0, 0.999], "data_dir": None})

@@ -19,7 +19,7 @@ from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
 from tasks.reproduce.execution import Workers
-from tasks.reproduce.results import Summary, collect
+from tasks.reproduce.results import Summary, _option_notes, collect
 from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
@@ -290,6 +290,13 @@ def test_the_table_says_that_runs_were_trained_on_generated_data(finished):
     assert "Trained on generated data, which differ by seed: all." in finished[1]["notes"]
 
 
+def test_generated_data_of_one_seed_do_not_differ(again):
+    for config in again.glob("listops/*/config.json"):
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"data_seed": 3}))
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    assert _option_notes(runs)[-1] == "Trained on generated data of seed 3: all."
+
+
 def test_the_table_says_which_runs_were_trained_on_data_of_another_directory(again):
     for config, path in zip(sorted(again.glob("listops/*/config.json")), ("here", "there"), strict=True):
         config.write_text(json.dumps(json.loads(config.read_text()) | {"data_dir": path}))
@@ -337,7 +344,7 @@ def test_the_data_of_a_run_may_have_moved(again):
 
 
 def test_the_plan_of_a_cluster_counts_no_runs_at_a_time(again, monkeypatch, capsys):
-    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
     config = ReproduceConfig(directory=again / "none", dry_run=True, executor="slurm")
     run_table("om-figure-3b", replace(config, only=("lstm",)))
     assert "of training left in all, timed on this machine's CPU" in capsys.readouterr().out
@@ -417,7 +424,7 @@ def test_a_dry_run_of_nothing_measures_each_configuration_once(tmp_path, command
 
 
 def test_estimates_say_once_what_takes_the_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
     monkeypatch.setattr("tasks.runs.threads._load_average", lambda: 9.0)
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     estimator = Estimator(None)
@@ -487,12 +494,20 @@ def test_the_time_of_several_jobs_is_that_of_the_last_to_end(hours, jobs, total)
 
 
 def test_an_estimate_counts_the_tokens_of_all_training_examples(tmp_path, monkeypatch):
-    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task: 1.0)
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
     runs = runs_of(TABLES["om-figure-3b"], ReproduceConfig(directory=tmp_path, only=("lstm",)))
     examples = [1_000, 5_000, 10_000, 20_000, 40_000, 76_001]
     estimates = [Estimator(1).seconds_left(run) for run in runs]
     tokens = [number / 76_001 * 1_679_016 for number in examples]
     assert estimates == pytest.approx([50 * number for number in tokens])  # 50 epochs, a second for a token
+
+
+@pytest.mark.parametrize("option", ["expressions=300", "max-train-length=12"])
+def test_an_estimate_of_other_data_counts_their_epochs(tmp_path, monkeypatch, option):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
+    config = ReproduceConfig(directory=tmp_path, only=("lstm",), columns=("1000",), train_options=(option,))
+    (run,) = runs_of(TABLES["om-figure-3b"], config)
+    assert Estimator(1).seconds_left(run) == 50  # a second for an epoch
 
 
 @pytest.mark.parametrize("task", ["listops", "logic"])
@@ -508,7 +523,7 @@ def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     subcommand = import_module(f"tasks.{task}.__main__").SUBCOMMANDS["train"]
     config = replace(subcommand.presets(None)["paper"], **SMALL_DATA[task])
-    assert _measure(config, task) == pytest.approx(1e-6)
+    assert _measure(config, task, of_token=True) == pytest.approx(1e-6)
     _, *timed = timed  # the first step is not timed
     every = [int(batch) for batch in sorted(timed)]
     assert len(every) == 5
@@ -528,14 +543,14 @@ def test_the_epoch_of_a_task_without_small_data_has_all_of_its_tokens(monkeypatc
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     config = SentimentConfig(generated=40, vectors=("none",), batch_size=4, slot_size=8)
     tokens = PREPARE["sst"](config).objective.train.sentence_lengths.sum()
-    assert _measure(config, "sst") == pytest.approx(float(tokens))
+    assert _measure(config, "sst", of_token=False) == pytest.approx(float(tokens))
 
 
 @pytest.mark.parametrize("model", ["onlstm", "prpn"])
 def test_steps_of_a_language_model_are_timed(model):
     sizes = {"embedding_size": 20, "hidden_size": 20, "num_layers": 1}
     config = LanguageModelConfig(model=model, sentences=1000, batch_size=4, bptt=5, **sizes)
-    assert _measure(config, "language_model") > 0
+    assert _measure(config, "language_model", of_token=False) > 0
 
 
 def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):

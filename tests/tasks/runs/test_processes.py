@@ -62,8 +62,9 @@ def run(program, directory, *options, **environment):
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     directory = tmp_path_factory.mktemp("runs") / "whole"
-    result = run(["-m", "tasks.listops"], directory)
+    result = run(["-m", "tasks.listops"], directory, "--heads", "3")
     assert result.returncode == 0, result.stderr
+    assert result.stderr.count("warning: --heads 3 has no effect") == 1
     return outcome(directory)
 
 

@@ -679,6 +679,20 @@ def test_weights_of_a_part_of_an_epoch_are_not_replaced_by_those_that_the_checkp
     assert outcome(directory)[2] == part
 
 
+def test_results_are_kept_if_the_report_fails(tmp_path, monkeypatch, uninterrupted):
+    def failing(*_):
+        raise KeyError("a typing error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tasks.classifiers.task.write_run_report", failing)
+        with pytest.raises(KeyError, match="a typing error"):
+            train(tmp_path)
+    assert outcome(tmp_path) == uninterrupted
+    assert train(tmp_path, "--resume") == 0
+    assert (tmp_path / "report.html").exists()
+    assert outcome(tmp_path) == uninterrupted
+
+
 def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterrupted):
     assert train(tmp_path / "same") == 0
     assert outcome(tmp_path / "same") == uninterrupted
