@@ -85,7 +85,7 @@ def check_layer(
     found = []
     for here in (False, True):
         torch.manual_seed(1)
-        layer, x = build(), torch.randn(7, 3, 8)
+        layer, x = build(), torch.randn(4, 3, 8)
         if here:
             layer, x = device.move(layer), device.place(x)
         elif layer.backend == "triton":
@@ -107,10 +107,10 @@ def layers(device: Device) -> dict[str, Callable[[], None]]:
     from ordered_memory.tree_recovery import from_attention, from_distances
 
     def read_memory(layer, x):
-        first = layer(x[:4], lengths=[4, 4, 2])
-        second = layer(x, lengths=torch.tensor([7, 4, 1]), state=first.state, num_slots=6)
+        first = layer(x[:2], lengths=[2, 2, 1])
+        second = layer(x, lengths=torch.tensor([4, 3, 1]), state=first.state, num_slots=6)
         attention = second.attention[0] if layer.bidirectional else second.attention
-        assert len(from_attention(attention, [7, 4, 1])) == 3
+        assert len(from_attention(attention, [4, 3, 1])) == 3
         return second.output
 
     def read_neurons(layer, x):
@@ -154,8 +154,8 @@ def layers(device: Device) -> dict[str, Callable[[], None]]:
 def check_no_wait(device: Device, build: Callable[[], nn.Module]) -> None:
     """A training step with padded or packed sequences does not make the host wait for the device."""
     torch.manual_seed(1)
-    layer, x = device.move(build()), device.place(torch.randn(7, 3, 8)).requires_grad_()
-    lengths = torch.tensor([7, 4, 1])
+    layer, x = device.move(build()), device.place(torch.randn(4, 3, 8)).requires_grad_()
+    lengths = torch.tensor([4, 3, 1])
     packed = pack_padded_sequence(x, lengths)
     with device.no_waits():
         layer(x, lengths=lengths)[0].sum().backward()

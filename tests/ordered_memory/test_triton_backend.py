@@ -425,7 +425,7 @@ def test_a_compiled_layer_is_one_graph(dropout):
 @pytest.mark.parametrize(("size", "dropout"), [(16, 0.0), (12, 0.4)])
 def test_the_operators_do_what_they_declare(score, size, dropout, monkeypatch):
     monkeypatch.setattr(torch.Tensor, "new_empty", torch.Tensor.new_zeros)  # two calls leave the same there
-    case = Case(score, size, slots=2, batch=2, steps=2, dropout=dropout)
+    case = Case(score, size, slots=2, batch=2, steps=1, dropout=dropout)
     masks = case.direction.dropout_sampler(case.inputs[0], 2)
     arguments = contract.prepare(case.inputs, case.state, case.modules, None, masks)
     given = [one.detach() if isinstance(one, torch.Tensor) else one for one in operators.flatten(arguments)]
