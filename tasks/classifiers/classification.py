@@ -207,11 +207,7 @@ class ClassificationObjective:
         self.config, self.train, self.validation = config, train, validation
 
     def fingerprint(self) -> str:
-        datasets = (self.train, self.validation)
-        sizes = digest(
-            *(array for dataset in datasets for array in (dataset.labels, dataset.sentence_lengths))
-        )
-        return f"{sizes}-{_digest_of_inputs(datasets)}"
+        return fingerprint([self.train, self.validation])
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
         lengths = self.train.sentence_lengths
@@ -289,6 +285,27 @@ def _evaluation_indices(dataset: LabeledData, batch_size: int) -> list[Indices]:
     lengths = dataset.sentence_lengths
     padded = lengths.shape[1] * lengths.max(1)  # all sentences of a batch are padded to the same length
     return evaluation_batches(padded, batch_size, TOKENS_PER_BATCH)
+
+
+def fingerprint(datasets: Sequence[LabeledData]) -> str:
+    """Return a digest of data sets: labels, lengths and what models read.
+
+    Args:
+        datasets: their order, and that of the examples, matters, too.
+    """
+    sizes = digest(*(array for dataset in datasets for array in (dataset.labels, dataset.sentence_lengths)))
+    return f"{sizes}-{_digest_of_inputs(datasets)}"
+
+
+def digest_of_sizes(datasets: Sequence[LabeledData]) -> str:
+    """Return a digest of the labels and lengths of data sets, in whatever order a seed splits them.
+
+    Args:
+        datasets: training and validation data.
+    """
+    rows = [np.column_stack([dataset.labels, dataset.sentence_lengths]) for dataset in datasets]
+    table = np.concatenate(rows)
+    return digest(np.array([len(dataset.labels) for dataset in datasets]), table[np.lexsort(table.T)])
 
 
 def _digest_of_inputs(datasets: Iterable[LabeledData]) -> str:

@@ -35,7 +35,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
 from tasks.runs.options import option_words
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, test_digest
 from tasks.runs.saved_config import config_from_dict, is_data_path
 
 MOST_OPTIONS = 3
@@ -265,10 +265,12 @@ def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collectio
 def _options(run: FinishedRun) -> dict[str, Any]:
     """The options that results depend on: --devices multiplies the batch size.
 
-    Files of data may have moved: in place of their names are the sizes of the groups of test data.
+    Files of data may have moved: in place of their names are digests of the data, or the sizes of the groups
+    of test data, if an older version trained the run.
     """
+    data = run.results.get("data", _test_sizes(run))
     return {
-        option: _test_sizes(run) if is_data_path(option, value) else value
+        option: data if is_data_path(option, value) else value
         for option, value in vars(run.config).items()
         if option not in COMPUTE_OPTIONS - {"devices", "precision"}
     }
@@ -316,11 +318,12 @@ def _test_sizes(run: FinishedRun) -> dict[str, dict[str, int]]:
 
 
 def _test_data(run: FinishedRun) -> tuple[Any, ...]:
-    """What identifies the test data of a run: the sizes of all groups and, if they are drawn, the seed."""
+    """What identifies the test data of a run: sizes, and a digest or, of an older version, the seed."""
     sizes = _test_sizes(run)
     part = run.results.get("part")
     config: ClassifierConfig = run.config
-    return part, run.results["examples"], sizes, config.seed_of_data if config.generates_data else None
+    identity = test_digest(run.results) or (config.seed_of_data if config.generates_data else None)
+    return part, run.results["examples"], sizes, identity
 
 
 def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:

@@ -10,7 +10,14 @@ from typing import Any, Generic
 
 import torch
 
-from tasks.classifiers.classification import ClassificationObjective, LabeledData, Splits, check_data
+from tasks.classifiers.classification import (
+    ClassificationObjective,
+    LabeledData,
+    Splits,
+    check_data,
+    digest_of_sizes,
+    fingerprint,
+)
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import Config
 from tasks.classifiers.curriculum import examples_of_epoch
@@ -18,7 +25,6 @@ from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluat
 from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.files import write_json
 from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment
 from tasks.runs.optimization import PlateauAdam
@@ -179,7 +185,11 @@ class ClassifierTask(Generic[Config]):
             description=(
                 f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
             ),
-            test_and_report=lambda run, device: self._test_and_report(config, run, splits.test, device),
+            test=lambda run, device: self._test(config, run, splits.test, device),
+            data={
+                "training": digest_of_sizes([splits.train, splits.validation]),
+                "test": fingerprint([splits.test]),
+            },
             results_text=results_text,
             metadata=model.metadata(),
         )
@@ -234,13 +244,13 @@ class ClassifierTask(Generic[Config]):
         self.title(model.config)
         self.accuracy_groups(model.config, data)
 
-    def _test_and_report(
+    def _test(
         self, config: Config, run: RunDirectory, data: LabeledData, device: torch.device
-    ) -> dict[str, Any]:
-        """Test the best weights; write the results and the report."""
+    ) -> tuple[dict[str, Any], Callable[[], None]]:
+        """Test the best weights; return the results, and a function that writes the report."""
         # A resumed run may have other options than when these weights were saved.
         model = self.model_class.from_pretrained(run.best, config=config)
         evaluation, results = self.evaluate(model.to(device), data, batch_size=config.evaluation_batch_size)
-        write_json(run.results, results)  # first, to keep them if the report fails
-        write_run_report(run, self.title(config), self.about, results, evaluation, model.to("cpu"))
-        return results
+        return results, lambda: write_run_report(
+            run, self.title(config), self.about, results, evaluation, model.to("cpu")
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from tasks.language_model.vocabulary import EOS_ID
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.files import write_json
 from tasks.runs.initial_weights import initial_checkpoint, warn_of_other_data
 from tasks.runs.interfaces import Experiment, Losses, Scores, Shard, digest
 from tasks.runs.machine import to_device
@@ -283,16 +282,17 @@ def prepare(config: LanguageModelConfig) -> Experiment:
             f"{config.model}; {len(corpus.vocabulary):,} words; {len(corpus.train):,} tokens for "
             f"training, {len(corpus.validation):,} for validation, {len(corpus.test):,} for testing"
         ),
-        test_and_report=lambda run, device: _test_and_report(config, run, corpus, device),
+        test=lambda run, device: _test(config, run, corpus, device),
+        data={"test": digest(corpus.validation.numpy(), corpus.test.numpy())},
         results_text=results_text,
         metadata={"vocabulary": corpus.vocabulary.words},
     )
 
 
-def _test_and_report(
+def _test(
     config: LanguageModelConfig, run: RunDirectory, corpus: Corpus, device: torch.device
-) -> dict[str, Any]:
-    """Test the best weights; write the results and the report."""
+) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Test the best weights; return the results, and a function that writes the report."""
     model = build_model(config, len(corpus.vocabulary))
     load_weights(run.best, model)
     model.to(device)
@@ -310,6 +310,5 @@ def _test_and_report(
             for name, text in texts.items()
         },
     }
-    write_json(run.results, results)  # first, to keep them if the report fails
-    write_run_report(run, Trained(model, corpus.vocabulary, config), results, corpus.validation)
-    return results
+    trained = Trained(model, corpus.vocabulary, config)
+    return results, lambda: write_run_report(run, trained, results, corpus.validation)

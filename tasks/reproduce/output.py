@@ -27,12 +27,14 @@ def write(results: Results, directory: Path) -> list[Path]:
 
     Args:
         results: results of the table.
-        directory: directory for the files, which are named after the table; created if it does not exist.
+        directory: directory for the files, which are named after the table and what is selected of it;
+            created if it does not exist.
     Returns:
         The paths of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    name = "-".join(filter(None, [results.name, results.preset, words_in_name(results.train_options)]))
+    words = map(words_in_name, (results.train_options, results.selection))
+    name = "-".join(filter(None, [results.name, results.preset, *words]))
     paths = [directory / f"{name}.md", directory / f"{name}.json"]
     # Markdown would join the lines of notes, so they become items of a list.
     notes = "\n".join(f"- {note}" for note in results.notes())

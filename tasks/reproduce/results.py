@@ -64,6 +64,7 @@ class Results:
         models: the results of the selected models.
         runs: the runs that the selected columns and rows need, finished or not.
         train_options: options of training that the user has added.
+        selection: the models and columns that the user has selected; empty if the table is whole.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Results:
     models: list[ModelResults]
     runs: Sequence[Run]
     train_options: tuple[str, ...] = ()
+    selection: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The table and the states of its runs as JSON values."""
@@ -139,7 +141,8 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
             summaries[column] = _summary(values, row.published.get(column))
         models.append(ModelResults(row.name, bool(row.cells), summaries))
     train_options = parse_options(config.train_options)
-    return Results(name, table, config.preset, columns, models, runs, train_options)
+    selection = (*config.only, *config.columns)
+    return Results(name, table, config.preset, columns, models, runs, train_options, selection)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:

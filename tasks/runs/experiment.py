@@ -17,7 +17,7 @@ from tasks.runs.interfaces import Experiment
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, test_digest
 from tasks.runs.saved_config import changed_options, check_types, config_to_dict
 from tasks.runs.threads import use_threads
 
@@ -90,7 +90,7 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     if run.last.exists():
         _check_model_options(trainer)
     trainer.restore()
-    done = _is_done(trainer)
+    done = _is_done(trainer, experiment)
     if trainer.saved_step is not None:
         _check_limits(trainer, done)
     if fabric.is_global_zero:
@@ -108,28 +108,41 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         print(finished_text(progress, config), flush=True)
         record_end(run, stop_reason_text(progress, config))
         text = run.results_text(experiment.results_text)
-        if text is None or not run.report.exists():
+        if text is None or not run.report.exists() or not _is_tested(run, experiment):
             print("testing the best weights and writing the report", flush=True)
             trainer.update_best_metadata()
             run.remove_results()
-            text = experiment.results_text(experiment.test_and_report(run, fabric.device))
+            results, write_report = experiment.test(run, fabric.device)
+            write_json(run.results, results | {"data": experiment.data})  # also if the report fails
+            write_report()
+            text = experiment.results_text(results)
         print(f"{text}\nreport: {run.report}")
     fabric.barrier()
 
 
-def _is_done(trainer: Trainer) -> bool:
+def _is_done(trainer: Trainer, experiment: Experiment) -> bool:
     """Whether the run is finished and tested, and the options do not extend it."""
-    run, progress = trainer.run, trainer.progress
-    return progress.finished and progress.nothing_left(trainer.config) and run.results.exists()
+    progress = trainer.progress
+    return progress.finished and progress.nothing_left(trainer.config) and _is_tested(trainer.run, experiment)
+
+
+def _is_tested(run: RunDirectory, experiment: Experiment) -> bool:
+    """Whether results.json has results on the test data of today; older versions did not say which it has."""
+    try:
+        results = run.read_results()
+    except UserError:
+        return False
+    return results is not None and test_digest(results) in (None, experiment.data["test"])
 
 
 def _check_limits(trainer: Trainer, done: bool) -> None:
     """Raise a UserError if a changed option can no longer have an effect: the run has gone too far."""
     run, config, progress = trainer.run, trainer.config, trainer.progress
+    limit = "--max-minutes" if progress.out_of_time(config) else "--epochs"
     for name, saved, current in changed_options(run, config) if done else ():
         raise UserError(
-            f"{flag(name)} {current}: {run.path} is already finished, with {saved}; use more --epochs or "
-            "--max-minutes to train it further, or another --run-dir to start a new run"
+            f"{flag(name)} {current}: {run.path} is already finished, with {saved}; {limit} ended it: give a "
+            "higher one to train it further, or another --run-dir to start a new run"
         )
     epochs_begun = progress.epoch if progress.step_in_epoch else progress.epoch - 1
     if config.epochs < epochs_begun:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -203,8 +203,10 @@ class Experiment(NamedTuple):
         model: model with its initial weights, on the CPU.
         optimization: optimizer and scheduler of the model.
         description: model and data in one line.
-        test_and_report: called once, in the main process, after training: evaluates the best weights on the
-            test data, on the given device, writes results.json and the report, and returns the results.
+        test: called once, in the main process, after training: evaluates the best weights on the test data,
+            on the given device. It returns the results as JSON values, and a function that writes the report.
+        data: digests that results.json stores: of the `test` data, and of the `training` and validation data
+            where these have an order that depends on the seed. A run is tested again if the test data change.
         results_text: formats the results for the terminal.
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """
@@ -213,6 +215,7 @@ class Experiment(NamedTuple):
     model: nn.Module
     optimization: Optimization
     description: str
-    test_and_report: Callable[[RunDirectory, torch.device], dict[str, Any]]
+    test: Callable[[RunDirectory, torch.device], tuple[dict[str, Any], Callable[[], None]]]
+    data: Mapping[str, str]
     results_text: Callable[[dict[str, Any]], str]
     metadata: dict[str, Any]

@@ -78,6 +78,18 @@ class RunDirectory:
         for path in self.path.glob(".best-*.safetensors"):
             path.unlink(missing_ok=True)
 
+    def check_best(self, epoch: int) -> None:
+        """Raise a UserError if the weights of the best epoch are missing.
+
+        Args:
+            epoch: the best epoch, according to the checkpoint; 0 if there is none.
+        """
+        if epoch and not self.best.exists():
+            raise UserError(
+                f"{self.path}: has no {self.best.name}, the weights of its best epoch, {epoch}; use another "
+                "--run-dir to start a new run"
+            )
+
     def check_free(self) -> None:
         """Raise a UserError if this directory already holds a run.
 
@@ -232,6 +244,17 @@ def selection_score(row: Mapping[str, Any], where: str) -> float:
     if not is_finite_number(value):
         raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
     return -float(value) if name == "validation_loss" else float(value)
+
+
+def test_digest(results: Mapping[str, Any]) -> str | None:
+    """The digest of the data that a run was tested on; None if an older version wrote the results.
+
+    Args:
+        results: the content of results.json.
+    """
+    data = results.get("data")
+    digest = data.get("test") if isinstance(data, dict) else None
+    return digest if isinstance(digest, str) else None
 
 
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

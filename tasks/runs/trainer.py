@@ -94,6 +94,7 @@ class Trainer:
         self.saved_step = self.progress.step
         if self.fabric.is_global_zero:
             self.run.commit_best(self.progress.best_step)
+            self.run.check_best(self.progress.best_epoch)
             self.run.write_metrics(self.progress.history)
 
     def _check_data(self, checkpoint: dict[str, Any]) -> None:

@@ -165,6 +165,32 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
         }
 
 
+def test_runs_on_other_data_have_no_common_mean(tmp_path, capsys):
+    for name, size in (("few", 120), ("many", 200)):
+        (tmp_path / name).mkdir()
+        for part, number, seed in (("train", size, 1), ("test", 20, 2)):
+            data = Dataset(generate(number, seed=seed, max_length=12))
+            write_tsv(tmp_path / name / f"{part}_d20s.tsv", data)
+    runs = []
+    for data, seed in (("few", 1), ("few", 2), ("many", 1), ("many", 2)):
+        runs.append(str(tmp_path / f"{data}-{seed}"))
+        words = [*TINY["listops"].split(), "--model", "mean", "--run-dir", runs[-1], "--seed", str(seed)]
+        assert MAIN["listops"](["train", *words, "--data-dir", str(tmp_path / data)]) == 0
+
+    def means(runs):
+        capsys.readouterr()
+        assert MAIN["listops"](["report", *runs, "--output", str(tmp_path / "page.html")]) == 0
+        rows = capsys.readouterr().out.splitlines()
+        return [re.split("  +", row)[0].removeprefix("mean --data-dir ") for row in rows if "seeds" in row]
+
+    expected = [f"{tmp_path / data}, mean of 2 seeds" for data in ("few", "many")]
+    assert means(runs) == expected
+    assert means([*runs[:2], runs[3]]) == expected[:1]
+    path = tmp_path / "few-2" / "config.json"  # the same data in another place are the same
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data_dir": "elsewhere"}))
+    assert means(runs) == expected
+
+
 def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
     for name, part in (("a", "validation"), ("b", "test")):
         shutil.copytree(small_runs["listops_run"], tmp_path / name)
@@ -273,18 +299,30 @@ def test_other_test_data_are_pointed_out(tmp_path, capsys):
         ({"data_dir": "texts"}, {"seed": 9}, 0, False),
     ],
 )
-def test_tests_differ_in_the_seed_of_what_is_drawn_or_in_the_sizes_of_groups(
+def test_tests_of_older_versions_differ_in_the_seed_of_what_is_drawn_or_in_the_sizes_of_groups(
     small_runs, tmp_path, capsys, common, other, moved, noted
 ):
     for name, options, change in (("a", common, 0), ("b", common | other, moved)):
         shutil.copytree(small_runs["listops_run"], tmp_path / name)
         config, results = (json.loads((tmp_path / name / f"{of}.json").read_text()) for of in FILES)
+        del results["data"]
         first, *_, last = results["accuracy_by"]["tokens"].values()
         first[1], last[1] = first[1] + change, last[1] - change
         for of, values in zip(FILES, (config | options, results | {"span_f1": {}}), strict=True):
             (tmp_path / name / f"{of}.json").write_text(json.dumps(values))
     assert MAIN["listops"](["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert ("tested on different expressions" in capsys.readouterr().out) == noted
+
+
+@pytest.mark.parametrize("digest", ["same", "other"])
+def test_tests_differ_in_their_digest(small_runs, tmp_path, capsys, digest):
+    for name, data in (("a", "same"), ("b", digest)):
+        shutil.copytree(small_runs["listops_run"], tmp_path / name)
+        path = tmp_path / name / "results.json"
+        results = json.loads(path.read_text()) | {"span_f1": {}}
+        path.write_text(json.dumps(results | {"data": results["data"] | {"test": data}}))
+    assert MAIN["listops"](["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert ("tested on different expressions" in capsys.readouterr().out) == (digest == "other")
 
 
 @pytest.mark.parametrize("task", ["listops", "logic", "sst"])

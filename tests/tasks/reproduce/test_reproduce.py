@@ -290,6 +290,13 @@ def test_the_table_says_that_runs_were_trained_on_generated_data(finished):
     assert "Trained on generated data, which differ by seed: all." in finished[1]["notes"]
 
 
+def test_a_part_of_a_table_has_files_of_its_own(again, commands):
+    before = (again / "tiny-paper.json").read_text()
+    run_table("tiny", ReproduceConfig(directory=again, columns=("100",)))
+    assert (again / "tiny-paper.json").read_text() == before
+    assert json.loads((again / "tiny-paper-100.json").read_text())["columns"] == ["100"]
+
+
 def test_generated_data_of_one_seed_do_not_differ(again):
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
     for run in runs:

@@ -161,7 +161,7 @@ def by_hand(config):
 
 
 def trainer_of(directory, config, model):
-    experiment = Experiment(Toy(), model, Optimization(model, config), "", lambda *_: {}, str, {})
+    experiment = Experiment(Toy(), model, Optimization(model, config), "", lambda *_: ({}, dict), {}, str, {})
     fabric = build_fabric(config)
     fabric.launch()
     directory.mkdir(exist_ok=True)

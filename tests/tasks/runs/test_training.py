@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from tasks.classifiers.classification import ClassificationObjective
 from tasks.listops.__main__ import main
 from tasks.listops.config import PRESETS, ListOpsConfig
 from tasks.listops.data import Dataset as ListOpsData
+from tasks.listops.data import write_tsv
+from tasks.listops.generator import generate
 from tasks.listops.model import ListOpsModel
 from tasks.listops.task import LISTOPS
 from tasks.runs.checkpoints import read_checkpoint, read_state
@@ -230,6 +233,7 @@ def test_evaluate_has_the_results_of_the_final_test_after_options_have_changed(t
     best = tmp_path / "run" / "best.safetensors"
     assert main(["evaluate", "--checkpoint", str(best), "--json", str(tmp_path / "again.json")]) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
+    del results["data"]  # an evaluation does not know all data of the run
     assert json.loads((tmp_path / "again.json").read_text()) == results
     assert ListOpsModel.from_pretrained(best).config.test_num_slots == 2
 
@@ -313,7 +317,8 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
     before, config = outcome(run), (run / "config.json").read_text()
     for words, message in (
         (["--test-num-slots", "9"], "--test-num-slots 9: {} is already finished, with None"),
-        (["--epochs", "1"], "--epochs 1: {} is already finished, with 2"),
+        (["--epochs", "1"], "--epochs 1: {} is already finished, with 2; --epochs ended it"),
+        (["--max-minutes", "10"], "--max-minutes 10.0: {} is already finished, with None; --epochs ended it"),
         (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} resumes with the"),
         (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} resumes with"),
         (["--epochs", "3", "--weight-decay", "0.5"], "--weight-decay 0.5: {} resumes with"),
@@ -677,6 +682,48 @@ def test_weights_of_a_part_of_an_epoch_are_not_replaced_by_those_that_the_checkp
     assert list(directory.glob(".best-*"))
     assert train(directory, "--epochs", "1", "--resume", "--max-minutes", "1e-9") == 0
     assert outcome(directory)[2] == part
+
+
+def test_the_limit_that_ended_a_run_is_named(tmp_path, capsys):
+    assert train(tmp_path / "run", "--max-minutes", "1e-9") == 0
+    assert train(tmp_path / "run", "--resume", "--max-minutes", "1e-9", "--epochs", "9") == 2
+    assert "is already finished, with 2; --max-minutes ended it: give a higher one" in capsys.readouterr().err
+
+
+def test_without_the_best_weights_nothing_is_trained(tmp_path, capsys):
+    directory = tmp_path / "run"
+    assert train(directory, "--epochs", "1") == 0
+    (directory / "best.safetensors").unlink()
+    assert train(directory, "--resume") == 2
+    assert (
+        f"{directory}: has no best.safetensors, the weights of its best epoch, 1" in capsys.readouterr().err
+    )
+    assert len((directory / "metrics.jsonl").read_text().splitlines()) == 1
+
+
+def test_other_test_data_are_tested(tmp_path, capsys):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, size, seed in (("train", 200, 1), ("test", 30, 2)):
+        write_tsv(data / f"{name}_d20s.tsv", ListOpsData(generate(size, seed=seed, max_length=12)))
+    options = ("--data-dir", str(data), "--curriculum-epochs", "0")
+    assert train(tmp_path / "run", *options) == 0
+    weights = (tmp_path / "run" / "best.safetensors").read_bytes()
+    capsys.readouterr()
+    assert train(tmp_path / "run", *options, "--resume") == 0
+    assert "testing the best weights" not in capsys.readouterr().out
+    write_tsv(data / "test_d20s.tsv", ListOpsData(generate(50, seed=3, max_length=12)))
+    assert train(tmp_path / "run", *options, "--resume") == 0
+    told = capsys.readouterr().out
+    assert "testing the best weights" in told
+    assert re.search(r"test accuracy [\d.]+ on 50 expressions", told)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["examples"] == 50
+    assert (tmp_path / "run" / "best.safetensors").read_bytes() == weights
+    del results["data"]  # as an older version wrote it: which data it had is not known
+    (tmp_path / "run" / "results.json").write_text(json.dumps(results))
+    assert train(tmp_path / "run", *options, "--resume") == 0
+    assert "testing the best weights" not in capsys.readouterr().out
 
 
 def test_results_are_kept_if_the_report_fails(tmp_path, monkeypatch, uninterrupted):
