@@ -114,7 +114,7 @@ class TextModel(Classifier):
     def forward(self, batch: Batch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.words))
         encoded = encode(self.encoder, embedded, batch.lengths)
-        return Prediction.from_encoded(self.head(encoded.summary), encoded)
+        return Prediction(self.head(encoded.summary), encoded)
 
 
 def read(path: Path) -> Texts:

@@ -26,7 +26,7 @@ def attend(expression: str) -> Tensor:
     """The attention of every token over the slots, (T, N)."""
     model, data = pretrained("listops"), Dataset.from_texts([expression])
     with torch.inference_mode():
-        attention: Tensor = model(data.batch([0])).attention
+        attention: Tensor = model(data.batch([0])).encoded.attention
     return attention[0]
 
 

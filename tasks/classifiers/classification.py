@@ -18,7 +18,7 @@ from ordered_memory.trees import Span, Tree
 from tasks.classifiers.config import CurriculumConfig
 from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.encoders import Encoded
-from tasks.classifiers.rrnet import Rollout, policy_gradient_loss
+from tasks.classifiers.rrnet import policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches
 from tasks.runs.errors import UserError
@@ -36,43 +36,14 @@ DIGEST_BATCH_SIZE = 1024
 class Prediction(NamedTuple):
     """The output of a model for a batch of B examples with k sentences each.
 
-    The k B sentences are ordered: the first sentences of all examples, then the second ones, and so on.
-
     Args:
         logits: logits of the C classes, (B, C).
-        attention: attention over the N slots at each token, (k B, T, N); None for a model without slots.
-        merges: which neighbors the model merged in each step, (k B, T - 1) int64: i merges nodes i and i + 1
-            of the remaining ones. A sentence of n tokens has n - 1 steps; later entries are meaningless. None
-            for a model that merges no neighbors.
-        penalty: a penalty for each sentence, (k B,), whose mean is added to the training loss; None for none.
-        rollout: the actions that the model took on the k B sentences, which become a penalty by policy
-            gradient; None for a model without actions.
-        distances: forget distance of each token, (k B, T); None for a model without master gates.
+        encoded: what the encoder returned for the k B sentences: the first sentences of all examples, then
+            the second ones, and so on.
     """
 
     logits: Tensor
-    attention: Tensor | None = None
-    merges: Tensor | None = None
-    penalty: Tensor | None = None
-    rollout: Rollout | None = None
-    distances: Tensor | None = None
-
-    @classmethod
-    def from_encoded(cls, logits: Tensor, encoded: Encoded) -> Prediction:
-        """A prediction with what an encoder returned besides the summaries.
-
-        Args:
-            logits: class logits, (B, C).
-            encoded: the encoder's results for the k B sentences.
-        """
-        return cls(
-            logits,
-            attention=encoded.attention,
-            merges=encoded.merges,
-            penalty=encoded.penalty,
-            rollout=encoded.rollout,
-            distances=encoded.distances,
-        )
+    encoded: Encoded
 
 
 class TokenBatch(NamedTuple):
@@ -258,7 +229,7 @@ def compute_losses(prediction: Prediction, labels: Tensor) -> Losses:
         prediction: the output of the model.
         labels: (B,) int64.
     """
-    logits, penalty, rollout = prediction.logits, prediction.penalty, prediction.rollout
+    logits, penalty, rollout = prediction.logits, prediction.encoded.penalty, prediction.encoded.rollout
     correct = logits.argmax(-1) == labels
     if rollout is not None:
         rewards = correct.repeat(len(rollout.lengths) // len(labels)).to(rollout.values.dtype)

@@ -20,7 +20,13 @@ from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
 from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
 from tasks.reporting.traces import FilesConfig, answer_text
-from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig, json_line
+from tasks.runs.command_options import (
+    CommandConfig,
+    PredictionsConfig,
+    ThreadsConfig,
+    json_line,
+    print_after,
+)
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
@@ -178,9 +184,9 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
     model.adapt(data)
     check_data(data, len(model.classes), str(config.file or "test data"))
     evaluation, results = task.evaluate(model.to(default_device()), data, batch_size=config.batch_size)
-    print(results_text(results))  # first, to show them if a file cannot be written
-    config.write(results)
-    config.write_predictions(evaluation.rows(model.classes))
+    with print_after(results_text(results)):
+        config.write(results)
+        config.write_predictions(evaluation.rows(model.classes))
 
 
 def run_predict_file(task: ClassifierTask[Any], config: PredictFileConfig) -> None:
@@ -236,7 +242,8 @@ def print_answer(
     data = task.model_class.read_text(*config.texts)
     config.check()
     if config.heat_map is not None:
-        check_writable_file("--heat-map", config.heat_map)
+        if config.heat_map == Path("-") or config.heat_map.is_dir():
+            raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
         if data.sentence_lengths.max() > LONGEST_DRAWN:
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"

@@ -29,14 +29,15 @@ from tasks.runs.options import argument_error
 
 
 class Encoded(NamedTuple):
-    """The output of an encoder; the fields after the summary are those of `Prediction` after the logits.
+    """The output of an encoder for a batch of B sequences; what it does not have is None.
 
     Args:
         summary: one vector for each sequence, (B, H).
-        attention: attention over the slots at each token, (B, T, N), in the forward direction.
-        merges: which neighbors were merged, (B, T - 1) int64.
-        penalty: a penalty for each sequence, (B,).
-        rollout: the actions that the encoder took.
+        attention: attention over the N slots at each token, (B, T, N), in the forward direction.
+        merges: which neighbors the encoder merged in each step, (B, T - 1) int64: i merges nodes i and i + 1
+            of the remaining ones. A sequence of n tokens has n - 1 steps; later entries are meaningless.
+        penalty: a penalty for each sequence, (B,), whose mean is added to the training loss.
+        rollout: the actions that the encoder took, which become a penalty by policy gradient.
         distances: forget distance of each token, (B, T), of the last layer in the forward direction.
     """
 

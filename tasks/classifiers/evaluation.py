@@ -223,7 +223,7 @@ def evaluate(model: nn.Module, data: LabeledData, *, batch_size: int = 256) -> E
             prediction = _predict(model, to_device(batch, device))
             order.append(indices)
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
-            induced = read_trees(prediction, batch.lengths)
+            induced = read_trees(prediction.encoded, batch.lengths)
             if induced is not None:
                 word_trees = data.word_trees(induced, batch)
                 starts = range(0, len(word_trees), len(indices))
@@ -252,9 +252,10 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     batch = data.batch([index])
     prediction = _predict(model.eval(), batch)
     probabilities = prediction.logits.float().softmax(-1)[0]
-    induced, attention = read_trees(prediction, batch.lengths), None
-    if prediction.attention is not None:
-        rows = zip(prediction.attention.float(), batch.lengths.tolist(), strict=True)
+    encoded = prediction.encoded
+    induced, attention = read_trees(encoded, batch.lengths), None
+    if encoded.attention is not None:
+        rows = zip(encoded.attention.float(), batch.lengths.tolist(), strict=True)
         attention = [row[:length] for row, length in rows]
     if induced is None:
         return ExamplePrediction(probabilities, None, None, attention)

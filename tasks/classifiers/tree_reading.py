@@ -8,28 +8,28 @@ from torch import Tensor
 
 from ordered_memory.tree_recovery import from_attention, from_distances
 from ordered_memory.trees import Tree
-from tasks.classifiers.classification import Prediction
+from tasks.classifiers.encoders import Encoded
 
 
-def read_trees(prediction: Prediction, lengths: Tensor) -> list[Tree] | None:
+def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     """Recover the induced trees of a batch.
 
     They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
     forget distances by the top-down algorithm of the ON-LSTM paper ("prpn").
 
     Args:
-        prediction: prediction for a batch with S sequences.
+        encoded: what an encoder returned for S sequences.
         lengths: their numbers of tokens, (S,) int64.
     Returns:
-        S trees over all tokens; None for a model that induces none.
+        S trees over all tokens; None for an encoder that induces none.
     """
-    if prediction.merges is not None:
-        rows = zip(prediction.merges.tolist(), lengths.tolist(), strict=True)
+    if encoded.merges is not None:
+        rows = zip(encoded.merges.tolist(), lengths.tolist(), strict=True)
         return [tree_from_merges(merges[: length - 1]) for merges, length in rows]
-    if prediction.attention is not None:
-        return from_attention(prediction.attention.float().cpu(), lengths, batch_first=True)
-    if prediction.distances is not None:
-        return from_distances(prediction.distances.float().cpu(), lengths, decoding="prpn", batch_first=True)
+    if encoded.attention is not None:
+        return from_attention(encoded.attention.float().cpu(), lengths, batch_first=True)
+    if encoded.distances is not None:
+        return from_distances(encoded.distances.float().cpu(), lengths, decoding="prpn", batch_first=True)
     return None
 
 

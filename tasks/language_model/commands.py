@@ -20,7 +20,7 @@ from tasks.language_model.task import filled_columns, perplexity, train, word_lo
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.command_line import Subcommand, run
-from tasks.runs.command_options import PredictionsConfig, ThreadsConfig
+from tasks.runs.command_options import PredictionsConfig, ThreadsConfig, print_after
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
@@ -107,12 +107,12 @@ def _evaluate(config: EvaluateConfig) -> None:
         "columns": columns,
     }
     cut = f", in {columns:,} columns that start without context" if columns > 1 else ""
-    print(
+    with print_after(
         f"perplexity {number(results['perplexity'], 2)} ({loss:.4f} nats per word) on "
         f"{count_text(len(text), 'word')}, ends of sentences included{cut}; {coverage}"
-    )
-    config.write(results)
-    config.write_predictions(_rows(sentences, text, losses, vocabulary))
+    ):
+        config.write(results)
+        config.write_predictions(_rows(sentences, text, losses, vocabulary))
 
 
 def _generate(config: GenerateConfig) -> None:

@@ -49,4 +49,4 @@ class ListOpsModel(Classifier):
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         logits = self.output(self.output_dropout(encoded.summary))
-        return Prediction.from_encoded(logits, encoded)
+        return Prediction(logits, encoded)

@@ -72,7 +72,7 @@ class LogicModel(Classifier):
         embedded = self.input_dropout(self.embedding(batch.tokens))
         encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         summary = encoded.summary if self.joint else join_pairs(encoded.summary)
-        return Prediction.from_encoded(self.classifier(summary), encoded)
+        return Prediction(self.classifier(summary), encoded)
 
 
 def _without_redundant_parentheses(formula: str) -> str:

@@ -37,7 +37,7 @@ from tasks.parsing.score import SCORE
 from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig
 from tasks.runs.command_line import Subcommand, run
-from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig
+from tasks.runs.command_options import CommandConfig, PredictionsConfig, ThreadsConfig, print_after
 from tasks.runs.errors import UserError
 from tasks.runs.files import (
     check_writable_file,
@@ -190,10 +190,10 @@ def _evaluate(config: EvaluateConfig) -> None:
         "config": config_to_dict(config) | {"temperature": temperature},
         **evaluation.summary(),
     }
-    print(results_text(results))  # first, to show them if a file cannot be written
-    config.write(results)
-    config.write_predictions(evaluation.rows())
-    write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
+    with print_after(results_text(results)):
+        config.write(results)
+        config.write_predictions(evaluation.rows())
+        write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))
     print(f"\nreport: {output}")
 
 

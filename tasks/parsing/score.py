@@ -19,7 +19,7 @@ from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.command_line import Subcommand
-from tasks.runs.command_options import ResultsConfig
+from tasks.runs.command_options import ResultsConfig, print_after
 from tasks.runs.errors import UserError
 from tasks.runs.text_files import read_text
 
@@ -56,8 +56,8 @@ def _score(config: ScoreConfig) -> None:
         "conventions": CONVENTION_NAMES,
         **evaluation.summary(),
     }
-    print(results_text(results))  # first, to show them if the file cannot be written
-    config.write(results)
+    with print_after(results_text(results)):
+        config.write(results)
 
 
 def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:

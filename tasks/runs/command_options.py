@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,21 @@ class PredictionsConfig(ResultsConfig):
         if self.predictions is not None:
             with atomic_path(self.predictions) as path, path.open("w", encoding="utf-8") as file:
                 file.writelines(json_line(row) for row in rows)
+
+
+@contextmanager
+def print_after(text: str) -> Iterator[None]:
+    """Print results after their files have been written, or could not be.
+
+    Files come first, as standard output may be closed, and the text comes even so, as a disk may be full.
+
+    Args:
+        text: printed at the end of the `with` statement.
+    """
+    try:
+        yield
+    finally:
+        print(text)
 
 
 def json_line(row: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from torch.nn.functional import dropout
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
+from tasks.classifiers.encoders import Encoded, MeanOfTokens, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
@@ -97,9 +97,10 @@ class SentimentModel(Classifier):
         embedded, sentences = self._embed(batch.words)
         mask = dropout(torch.ones_like(embedded[:, :1]), self.input_dropout, self.training)
         if sentences is not None and isinstance(self.encoder, MeanOfTokens):
-            return Prediction(self.classifier(sentences * mask[:, 0]))
-        encoded = encode(self.encoder, embedded * mask, batch.lengths, batch.trees)
-        return Prediction.from_encoded(self.classifier(encoded.summary), encoded)
+            encoded = Encoded(sentences * mask[:, 0])
+        else:
+            encoded = encode(self.encoder, embedded * mask, batch.lengths, batch.trees)
+        return Prediction(self.classifier(encoded.summary), encoded)
 
     def unknown_words(self, data: LabeledData) -> list[str]:
         if not isinstance(self.embedding, WordEmbedding):

@@ -18,7 +18,7 @@ from tasks.language_model.model import Trained, load_model
 from tasks.language_model.tokenization import Tokenization, Tokenizer
 from tasks.language_model.vocabulary import END, UNKNOWN
 from tasks.runs.command_line import Subcommand, run
-from tasks.runs.command_options import PredictionsConfig
+from tasks.runs.command_options import PredictionsConfig, print_after
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file
 from tasks.runs.options import check_at_least, check_text, check_unused
@@ -160,11 +160,12 @@ def _evaluate(config: EvaluateConfig) -> None:
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
         "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
-    print(results_text(results))  # first, to show them if a file cannot be written
-    config.write(results)
-    config.write_predictions(pair.row(names) for pair in scored)
+    with print_after(results_text(results)):
+        config.write(results)
+        config.write_predictions(pair.row(names) for pair in scored)
+        if config.output is not None:
+            write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
     if config.output is not None:
-        write_page(config.output, results, this_process(next(models[0].model.parameters()).device))
         print(f"page: {config.output}")
     if not any(tally.scored for tally in tallies.values()):
         skips = config.unknown == "skip"

@@ -173,7 +173,7 @@ def test_training_is_given_the_mean_penalty():
     data = Dataset.from_texts(["[MAX 2 9 ]", "3"])
     model, batch = ListOpsModel(config), data.batch([0, 1])
     model.encoder.dropout.p = 0.0
-    penalty = model(batch).penalty
+    penalty = model(batch).encoded.penalty
     assert penalty[0] > 0
     assert penalty[1] == 0
     assert_close(ClassificationObjective(config, data, data).losses(model, batch).penalty, penalty[0] / 2)

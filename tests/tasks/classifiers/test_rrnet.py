@@ -10,6 +10,7 @@ from torch.testing import assert_close
 
 from tasks.classifiers import rrnet
 from tasks.classifiers.classification import Prediction, compute_losses
+from tasks.classifiers.encoders import Encoded
 from tasks.classifiers.rrnet import MERGE, RECUR, SPLIT, Rollout, RRNet, policy_gradient_loss
 
 S, R, M = SPLIT, RECUR, MERGE
@@ -164,7 +165,7 @@ def test_every_sentence_of_an_example_has_its_reward():
     columns = torch.randn(3, 4, 5)
     rollout = Rollout(*columns, lengths=torch.tensor([5, 2, 1, 4]))
     logits, labels = torch.tensor([[2.0, 1.0], [3.0, 1.0]]), torch.tensor([0, 1])
-    losses = compute_losses(Prediction(logits, rollout=rollout), labels)
+    losses = compute_losses(Prediction(logits, Encoded(logits, rollout=rollout)), labels)
     assert losses.correct.tolist() == [True, False]
     expected = policy_gradient_loss(rollout, torch.tensor([1.0, 0.0, 1.0, 0.0])).mean()
     assert_close(losses.penalty, expected)

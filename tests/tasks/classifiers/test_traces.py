@@ -36,7 +36,7 @@ def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
     model.set_num_slots(7)
     [trace] = example_traces(model, data, 1, example=3)
     prediction = model.eval()(data.batch([1]))
-    pointers = prediction.attention[0].argmax(-1).tolist()
+    pointers = prediction.encoded.attention[0].argmax(-1).tolist()
     assert tree_of(trace["nodes"], 9) == shift_reduce(pointers, 7)
     assert trace["answer"]["true"] == 9
     expected = prediction.logits.softmax(-1)[0].tolist()

@@ -5,7 +5,7 @@ import torch
 
 from ordered_memory.tree_recovery import greedy
 from ordered_memory.trees import spans
-from tasks.classifiers.classification import Prediction
+from tasks.classifiers.encoders import Encoded
 from tasks.classifiers.tree_reading import read_trees, tree_from_merges
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
@@ -13,7 +13,7 @@ from tasks.listops.model import ListOpsModel
 from tasks.logic.data import Dataset
 from tests.tasks.classifiers.tiny import TINY
 
-LOGITS = torch.zeros(2, 7)
+SUMMARY = torch.zeros(2, 7)
 
 
 def test_neighbours_are_joined_in_order():
@@ -25,15 +25,15 @@ def test_neighbours_are_joined_in_order():
 
 
 def test_steps_after_the_last_of_a_sequence_have_no_meaning():
-    prediction = Prediction(LOGITS, merges=torch.tensor([[1, 0, 0], [7, 7, 7], [0, 7, 7]]))
-    assert read_trees(prediction, torch.tensor([4, 1, 2])) == [((0, (1, 2)), 3), 0, (0, 1)]
+    encoded = Encoded(SUMMARY, merges=torch.tensor([[1, 0, 0], [7, 7, 7], [0, 7, 7]]))
+    assert read_trees(encoded, torch.tensor([4, 1, 2])) == [((0, (1, 2)), 3), 0, (0, 1)]
 
 
 def test_attention_is_read_by_algorithm_2():
     # The second token points at slot 2 of 2 and joins nothing; the third closes both.
     attention = torch.tensor([[[0.0, 0.0], [0.0, 1.0], [0.0, 1.0]]])
-    assert read_trees(Prediction(LOGITS, attention), torch.tensor([3])) == [((0, 1), 2)]
-    assert read_trees(Prediction(LOGITS), torch.tensor([3])) is None
+    assert read_trees(Encoded(SUMMARY, attention), torch.tensor([3])) == [((0, 1), 2)]
+    assert read_trees(Encoded(SUMMARY), torch.tensor([3])) is None
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -43,7 +43,7 @@ def test_on_lstms_trees_are_those_of_its_forget_distances(bidirectional):
     model = ListOpsModel(config).eval()
     data = Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"])
     batch = data.batch([0, 1, 2])
-    trees = read_trees(model(batch), batch.lengths)
+    trees = read_trees(model(batch).encoded, batch.lengths)
     for tokens, length, tree in zip(batch.tokens, batch.lengths.tolist(), trees, strict=True):
         distances = model.encoder(model.embedding(tokens[:length]).unsqueeze(0), distances=True)[2]
         assert tree == greedy(distances.forget[0, 0], "prpn")
