@@ -60,6 +60,7 @@ class Implementation(operators.Implementation):
         return RecurrenceOutput(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
     def check(self, inputs: Inputs) -> None:
+        _check_shapes(inputs)
         sizes: list[int] = inputs.batch_sizes.tolist()
         tokens, batch_size = len(inputs.tokens), len(inputs.hidden)
         if not sizes or sorted(sizes, reverse=True) != sizes or sizes[-1] < 1:
@@ -104,7 +105,15 @@ def run(
         ValueError: the shapes, dtypes or devices of the tensors do not match.
     """
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
-    _check(tokens, weights, hidden, cell, chunk_size)
+    for name, tensor in (
+        ("tokens", tokens),
+        *((f"weights.{field}", weight) for field, weight in weights._asdict().items()),
+        ("hidden", hidden),
+        ("cell", cell),
+    ):
+        if tensor is not None:
+            check_device(name, tensor, weights.weight_hh)
+            check_dtype(name, tensor, weights.weight_hh)
     dtype = weights.weight_hh.dtype
     bfloat16 = autocast_dtype(tokens.device) == torch.bfloat16  # before autocast is disabled
     with without_autocast(tokens.device):
@@ -113,26 +122,29 @@ def run(
         return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, save)[:5])
 
 
-def _check(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor, chunk_size: int) -> None:
-    rows, size = weights.weight_hh.shape
-    if size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
+def _check_shapes(inputs: Inputs) -> None:
+    tokens, weight_hh, hidden = inputs.tokens, inputs.weight_hh, inputs.hidden
+    for name, tensor, axes in (
+        ("tokens", tokens, 2),
+        ("batch_sizes", inputs.batch_sizes, 1),
+        ("weights.weight_hh", weight_hh, 2),
+        ("hidden", hidden, 2),
+    ):
+        if tensor.dim() != axes:
+            raise ValueError(f"{name} must have {axes} axes, got shape {tuple(tensor.shape)}")
+    (rows, size), chunk_size = weight_hh.shape, inputs.chunk_size
+    if chunk_size < 1 or size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
         raise ValueError(
             f"weights.weight_hh must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
         )
-    features = tokens.shape[1]
-    for name, tensor, shape in (
-        ("tokens", tokens, (tokens.shape[0], features)),
-        ("weights.weight_ih", weights.weight_ih, (rows, features)),
-        ("weights.bias", weights.bias, (rows,)),
-        ("hidden", hidden, (hidden.shape[0], size)),
-        ("cell", cell, (hidden.shape[0], size)),
+    for name, given, shape in (
+        ("weights.weight_ih", inputs.weight_ih, (rows, tokens.shape[1])),
+        ("weights.bias", inputs.bias, (rows,)),
+        ("hidden", hidden, (len(hidden), size)),
+        ("cell", inputs.cell, (len(hidden), size)),
     ):
-        if tensor is None:
-            continue
-        if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(tensor.shape)}")
-        check_device(name, tensor, weights.weight_hh)
-        check_dtype(name, tensor, weights.weight_hh)
+        if given is not None and tuple(given.shape) != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {tuple(given.shape)}")
 
 
 def states_before(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> list[Tensor]:

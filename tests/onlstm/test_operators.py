@@ -295,6 +295,46 @@ def test_a_backend_refuses_what_it_cannot_read(name):
             run(tokens, sizes, weights, good, good, 2)
 
 
+@pytest.mark.parametrize("name", OPERATOR_BACKENDS)
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [
+        ("tokens", torch.zeros(3)),
+        ("tokens", torch.zeros(3, 2)),
+        ("tokens", torch.zeros(2, 3)),
+        ("batch_sizes", torch.tensor([[2, 1]])),
+        ("batch_sizes", torch.tensor(3)),
+        ("batch_sizes", torch.tensor([3, 1])),
+        ("weight_ih", torch.zeros(20, 2)),
+        ("weight_ih", torch.zeros(18, 3)),
+        ("weight_hh", torch.zeros(20)),
+        ("weight_hh", torch.zeros(20, 3)),
+        ("bias", torch.zeros(19)),
+        ("hidden", torch.zeros(4)),
+        ("hidden", torch.zeros(3, 3)),
+        ("hidden", torch.zeros(1, 4)),
+        ("cell", torch.zeros(1, 4)),
+        ("cell", torch.zeros(3, 4, 1)),
+        ("chunk_size", 4),
+        ("chunk_size", 0),
+        ("chunk_size", -1),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(list(getattr(value, "shape", [value]))),
+)
+def test_a_direct_call_of_an_operator_is_checked_before_memory_is_read(name, argument, wrong):
+    forward, backward = (getattr(torch.ops.onlstm, f"{name}{end}") for end in ("", "_backward"))
+    right = arguments(requires_grad=False)
+    *results, saved = forward(*right)
+    place = [field.name for field in forward.default._schema.arguments].index(argument)
+    if isinstance(wrong, torch.Tensor):
+        wrong = wrong.to(right[place].dtype)
+    bad = [*right[:place], wrong, *right[place + 1 :]]
+    with pytest.raises(ValueError, match=" must "):
+        forward(*bad)
+    with pytest.raises(ValueError, match=" must "):
+        backward(*results, results[0], saved, *bad[:-1], [True] * 6)
+
+
 def test_negative_and_conjugate_views_are_read_as_what_they_are():
     layer, x = ONLSTM(3, 6, chunk_size=2, backend="native"), torch.randn(4, 2, 3)
     assert torch.equal(layer(torch._neg_view(x))[0], layer(-x)[0])
