@@ -419,6 +419,16 @@ def test_the_operator_checks_what_it_is_called_with(argument):
         torch.ops.ordered_memory.native(*forward)
 
 
+@pytest.mark.parametrize("shares", [0, -1])
+def test_the_operator_needs_a_share(shares):
+    forward, backward = operator_arguments(make("native"), tokens())
+    for call, operator in ((forward, "native"), (backward, "native_backward")):
+        schema = getattr(torch.ops.ordered_memory, operator).default._schema
+        call[[one.name for one in schema.arguments].index("shares")] = shares
+        with pytest.raises(ValueError, match=f"shares must be at least 1, got {shares}"):
+            getattr(torch.ops.ordered_memory, operator)(*call)
+
+
 def test_negative_views_are_read_as_they_are():
     layer = make()
     x = torch.randn(6, 5, 3, dtype=torch.complex128).conj().imag

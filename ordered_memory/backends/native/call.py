@@ -92,6 +92,8 @@ class NativeImplementation(contract.Implementation):
 
     def check(self, inputs: Inputs) -> None:
         contract.check_shapes(inputs.arguments)
+        if inputs.shares < 1:
+            raise ValueError(f"shares must be at least 1, got {inputs.shares}")
 
     def forward(self, inputs: Inputs, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
         results = self.new_results(inputs)
