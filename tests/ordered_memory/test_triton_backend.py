@@ -194,6 +194,23 @@ def test_masks_may_be_missing():
     assert_equals_the_definition(case, masks=[None, steps[0]])
 
 
+@RUNS
+@pytest.mark.parametrize("of_score", ["query", "key", "hidden"])
+@pytest.mark.parametrize("of_cell", [None, "candidate", "hidden"])
+def test_masks_of_a_step_may_be_given_in_part(of_score, of_cell):
+    case = Case(size=12, slots=2, batch=1, steps=2, dropout=0.4)
+    step = case.draw_masks()[0]
+    score, cell = (
+        masks._replace(**{name: None for name in masks._fields if name != given})
+        for masks, given in ((step.score, of_score), (step.cell, of_cell))
+    )
+    masks = [StepMasks(score, cell)] * 2
+    expected = assert_equals_the_definition(case, masks=masks)
+    with torch.no_grad():
+        found = triton.run_recurrence(case.inputs, case.state, case.modules, None, masks)
+    assert torch.equal(found.output, expected["output"])
+
+
 @pytest.fixture(params=[(2, 4), (4, 4)], ids=["2 teams of 2", "1 team of 4"])
 def _teams(request, monkeypatch):
     """Programs that share the products of the cell; without a GPU they run in turns."""

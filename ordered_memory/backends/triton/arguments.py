@@ -99,7 +99,10 @@ class Tape(NamedTuple):
 
 
 class DropoutMasks(NamedTuple):
-    """Dropout masks, (T, B, N, ·) of any dtype, or None if nothing is dropped."""
+    """Dropout masks, (T, B, N, ·) of any dtype.
+
+    The two of the score are None if it drops nothing, and so are the three of the cell.
+    """
 
     key: Any
     feature: Any

@@ -185,7 +185,8 @@ def _tape_shapes(inputs: Arguments, save: bool) -> Tape:
     padded, operand, float32 = padded_size(size), _operand(inputs), torch.float32
     states, pairs = (steps + 1 if save else 1, *slots), (steps if save else 1, *slots)
     dropout = inputs.dropout
-    drops_keys = dropout.key_mask is not None or _keep_probability(dropout.score_drop_below) is not None
+    given = dropout.key_mask is not None or dropout.feature_mask is not None
+    drops_keys = given or _keep_probability(dropout.score_drop_below) is not None
     return Tape(
         memory=((*states, padded), float32),
         candidate=((*states, padded), float32),
@@ -303,10 +304,9 @@ def _masks(
     if dropout.seed is None:
         cell_input_mask = dropout.cell_input_mask
         memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
-        masks = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
         return [
-            None if mask is None else pad(mask, mask_width)
-            for mask, mask_width in zip(masks, widths, strict=True)
+            *_pad_given((dropout.key_mask, dropout.feature_mask), widths[:2]),
+            *_pad_given((memory, candidate, dropout.hidden_mask), widths[2:]),
         ]
     generator = torch.Generator(device).manual_seed(int(dropout.seed))
 
@@ -319,6 +319,20 @@ def _masks(
 
     thresholds = [dropout.score_drop_below] * 2 + [dropout.cell_drop_below] * 3
     return [draw(drop_below, features) for drop_below, features in zip(thresholds, widths, strict=True)]
+
+
+def _pad_given(masks: Sequence[Tensor | None], widths: Sequence[int]) -> list[Tensor | None]:
+    """Pad the masks of the score, or those of the cell.
+
+    The kernels read either all of these or none. So if only some are given, the others become ones.
+    """
+    given = next((mask for mask in masks if mask is not None), None)
+    if given is None:
+        return list(masks)
+    return [
+        given.new_ones(*given.shape[:-1], width) if mask is None else pad(mask, width)
+        for mask, width in zip(masks, widths, strict=True)
+    ]
 
 
 def _keep_probability(drop_below: int) -> float | None:
