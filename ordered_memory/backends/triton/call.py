@@ -270,22 +270,10 @@ def _weight_gradients(inputs: Arguments, tape: Tape, gradients: Gradients) -> We
     w_in, b_in = matrix_and_bias(gradients.hidden, tape.cell_inputs)
     w_out, b_out = matrix_and_bias(gradients.gates, tape.hidden)
     # Results of an operator must not share memory.
-    vectors = [vector.clone() for vector in gradients.vectors.sum(0).unbind()]
-    norm, norm_bias, score_out, *key_gradients = vectors
-    key_norm, key_norm_bias = key_gradients if inputs.weights.key_norm is not None else (None, None)
-    padded = Weights(
-        key=key,
-        key_bias=key_bias,
-        score_out=score_out,
-        w_in=w_in,
-        b_in=b_in,
-        w_out=w_out,
-        b_out=b_out,
-        norm=norm,
-        norm_bias=norm_bias,
-        key_norm=key_norm,
-        key_norm_bias=key_norm_bias,
-    )
+    norm, norm_bias, score_out, *key_norm = (vector.clone() for vector in gradients.vectors.sum(0).unbind())
+    if inputs.weights.key_norm is None:
+        key_norm = []
+    padded = Weights(key, key_bias, score_out, w_in, b_in, w_out, b_out, norm, norm_bias, *key_norm)
     return unpad_weights(padded, inputs.inputs.shape[-1])
 
 
