@@ -28,8 +28,9 @@ class Backend(NamedTuple, Generic[Run]):
 
     Args:
         run_recurrence: function with the signature, layout and results of the definition.
-        why_not: function that takes the same arguments and returns why the backend cannot run on them, or
-            None if it can.
+        why_not: function that takes what is passed to `select` and returns why the backend cannot run on it,
+            or None if it can. These are inputs, modules and state for Ordered Memory, and tokens, weights,
+            hidden and cell for ON-LSTM.
         device_type: type of the devices on which "auto" may select the backend; None for all.
     """
 
