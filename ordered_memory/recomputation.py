@@ -62,7 +62,11 @@ def run_in_segments(
 
 @untraced("steps that are computed again keep the modules as they are")
 def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
-    """Make a function that calls `run`. After its first call, it uses copies of the modules made now."""
+    """Wrap `run` for one forward pass and its recomputations.
+
+    The first call, the forward pass, uses the modules that it is given. Later calls, which compute the steps
+    again in the backward pass, use copies of the modules that are made here.
+    """
     if any(_is_hooked(module) for part in modules[:3] for module in part.modules()):
         return run
     kept = _shallow_copies(modules)
@@ -94,7 +98,10 @@ def _repeatable(run: RunRecurrence, modules: Modules) -> RunRecurrence:
 
 
 def _is_hooked(module: nn.Module) -> bool:
-    """Whether calling a module runs hooks, which may know the module itself, or those of FSDP."""
+    """Whether a copy cannot stand in for a module.
+
+    Hooks may refer to the module itself, and FSDP gathers the weights of a module in hooks of its own.
+    """
     fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", ())
     return isinstance(module, fsdp) or has_hooks(module)
 

@@ -1,4 +1,7 @@
-"""Whether Triton kernels can run on a device, and the choice of it for a launch; for both models."""
+"""Whether Triton kernels can run on a device, and a context that makes it the current device for a launch.
+
+Both models use this file.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,10 @@ The sequences of a batch are independent. They are divided into shares, one for 
 the forward or the backward pass of its share without waiting for the others: see `recurrence.c`. Only active
 slots (→π_i > 0) are computed.
 
-Weight matrices are packed once per call (`runtime/gemm.h`), except in a call with few tokens, which sums in a
-different order. Apart from such calls and from MKL's bfloat16 products, the rest of the batch cannot change
-the result of a sequence for given x̃ and queries. (PyTorch computes these for the whole batch.)
+Each pass packs the weight matrices once (`runtime/gemm.h`). There are two exceptions: MKL's bfloat16 products
+read the matrices as they are, and so does the forward pass of a call with at most four tokens (T · B) and
+without bfloat16 operands, which sums in a different order. Apart from these two, the rest of the batch cannot
+change the result of a sequence for given x̃ and queries. (PyTorch computes these for the whole batch.)
 
 A wheel contains the compiled code. From a checkout it is compiled when first needed, into the user's cache
 directory. With neither a wheel nor a compiler this backend cannot run, and "auto" selects another one.
