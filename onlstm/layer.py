@@ -249,11 +249,7 @@ class ONLSTM(OrderedNeurons):
             raise RuntimeError("Expected sequence length to be larger than 0, got 0")
         if hx is not None:
             self._check_state(hx, batch_size, time_major)
-        checked_lengths = (
-            check_lengths(lengths, time_major, hint="0 is allowed with an initial state")
-            if hx is None
-            else check_lengths(lengths, time_major, least=0)
-        )
+        checked_lengths = check_lengths(lengths, time_major, has_state=hx is not None)
         tokens, count = time_major.flatten(0, 1), steps * batch_size
         reversal = None
         if checked_lengths is None or batch_size == 0:

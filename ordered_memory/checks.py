@@ -180,19 +180,18 @@ def check_fixed(module: nn.Module, name: str, value: object, fixed: Collection[s
 
 
 def check_lengths(
-    lengths: Tensor | Sequence[int] | None, inputs: Tensor, least: int = 1, hint: str = ""
+    lengths: Tensor | Sequence[int] | None, inputs: Tensor, *, has_state: bool
 ) -> Tensor | None:
     """Check the lengths of padded sequences.
 
     Args:
         lengths: the caller's argument, (B,).
         inputs: (T, B, ·).
-        least: the smallest length that is allowed, 0 or 1.
-        hint: what would allow a length of 0, for the error message.
+        has_state: whether there is an initial state, with which a length may be 0.
     Returns:
         The lengths, (B,) int64 on the CPU; None if nothing is padded.
     Raises:
-        ValueError: not one integer in `least`..T per sequence, or a tensor that is not on the CPU.
+        ValueError: not one integer in range for each sequence, or a tensor that is not on the CPU.
     """
     if lengths is None:
         return None
@@ -203,6 +202,7 @@ def check_lengths(
             f"lengths must be on the CPU, got shape {tuple(values.shape)}, dtype {values.dtype}, "
             f"device {values.device}: call .cpu()"
         )
+    least = 0 if has_state else 1
     if torch.compiler.is_compiling():  # values are not known yet: the graph checks them when it runs
         fits = ((values >= least) & (values <= steps)).all()
         torch._assert_async(fits, f"lengths must lie in {least}..T")  # the value of T in it would fix T
@@ -212,7 +212,7 @@ def check_lengths(
         inner = torch._C._functorch.get_unwrapped(inner)
     if torch._C._functorch.is_batchedtensor(inner):
         raise ValueError("lengths must be known numbers, got a tensor that torch.func.vmap has batched")
-    _check_range(values.tolist(), steps, least, hint)
+    _check_range(values.tolist(), steps, least, "0 is allowed with an initial state")
     if not is_jit_tracing() and bool((values == steps).all()):  # a trace must also support other lengths
         return None
     return values

@@ -284,11 +284,7 @@ class OrderedMemory(nn.Module):
     ) -> tuple[Tensor, OrderedMemoryState, Tensor]:
         """Read (T, B, input_size) in all directions: output (T, B, ·), state, and attention (…, T, B, N)."""
         self._check_inputs(inputs)
-        checked_lengths = (
-            check_lengths(lengths, inputs, hint="0 is allowed with a state")
-            if state is None
-            else check_lengths(lengths, inputs, least=0)
-        )
+        checked_lengths = check_lengths(lengths, inputs, has_state=state is not None)
         states = self._state_of_each_direction(state, inputs, num_slots)
         # Not zip(strict=True): the graph may break in here, and PyTorch 2.8 cannot go on within it.
         results = [

@@ -280,7 +280,7 @@ X = torch.zeros(2, 5, 4, dtype=F64)
         (lambda m: m(torch.zeros(4, dtype=F64)), "x must have 2 or 3 axes, got 1"),
         (
             lambda m: m(X, lengths=[5, 0]),
-            "lengths must lie in 1..5 (T), got lengths[1] = 0 (0 is allowed with a state)",
+            "lengths must lie in 1..5 (T), got lengths[1] = 0 (0 is allowed with an initial state)",
         ),
         (lambda m: m(X, m(X).state, [5, -1]), "lengths must lie in 0..5 (T), got lengths[1] = -1"),
         (lambda m: m(X, lengths=[6, 5]), "lengths must lie in 1..5 (T), got lengths[0] = 6"),
