@@ -19,7 +19,7 @@ from torch import Tensor
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends import operators
 from ordered_memory.checks import check_device, check_dtype
-from ordered_memory.modes import autocast_dtype, is_transformed, without_autocast
+from ordered_memory.modes import autocast_dtype, without_autocast
 
 
 class Inputs(NamedTuple):
@@ -82,9 +82,7 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     Returns:
         The reason, as a clause for the error message; None if it can.
     """
-    if is_transformed(tokens, *weights, hidden, cell):
-        return "it has no forward-mode derivative and no batching rule: use backend='reference'"
-    return None
+    return operators.why_not_transformed(tokens, *weights, hidden, cell)
 
 
 def run(

@@ -213,27 +213,6 @@ def check_shapes(arguments: Arguments) -> None:
             raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
 
 
-def check_first_derivative(upstream: Sequence[Tensor | None]) -> None:
-    """Raise an error in the backward of an autograd.Function if more is asked for than one first derivative.
-
-    `torch.autograd.function.once_differentiable` raises an error only when the second derivative is computed,
-    and returns zero for the part of it that does not depend on the upstream gradient.
-
-    Args:
-        upstream: the upstream gradients; None is zero.
-    Raises:
-        RuntimeError: the gradient is computed with `create_graph=True`, or for a batch of upstream gradients.
-    """
-    functorch = torch._C._functorch
-    is_batched = (functorch.is_batchedtensor, functorch.is_legacy_batchedtensor)  # by vmap, is_grads_batched
-    if any(batched(gradient) for gradient in upstream if gradient is not None for batched in is_batched):
-        raise RuntimeError("this backend does not support batched gradients: use backend='reference'")
-    if torch.is_grad_enabled():
-        raise RuntimeError(
-            "this backend cannot be differentiated twice (create_graph=True): use backend='reference'"
-        )
-
-
 def _scaled_weights(modules: Modules, cell_factor: float, score_factor: float) -> Weights:
     """The weights. Those that act on inputs with drawn dropout are scaled by its factor."""
     score, cell, norm = modules.score, modules.cell, modules.norm

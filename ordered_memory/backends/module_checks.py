@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
+from ordered_memory.backends.operators import why_not_transformed
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
-from ordered_memory.modes import is_transformed
 from ordered_memory.recurrence import Modules
 from ordered_memory.state import OrderedMemoryState
 
@@ -41,9 +41,7 @@ def why_not(
         for parameter in module.parameters()
     )
     reason = unsupported_module_reason(inputs, modules, cells)
-    if reason is None and is_transformed(inputs, *(state or ()), *parameters):
-        reason = "it has no forward-mode derivative and no batching rule, use backend='reference'"
-    return reason
+    return reason or why_not_transformed(inputs, *(state or ()), *parameters)
 
 
 def unsupported_module_reason(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.checks import check_device
-from ordered_memory.modes import is_jit_tracing, without_autocast
+from ordered_memory.modes import is_jit_tracing, is_transformed, without_autocast
 
 Shapes = list[tuple[tuple[Any, ...], torch.dtype]]
 
@@ -117,6 +117,19 @@ def needs_backward(tensors: Iterable[Tensor | None]) -> bool:
     """
     enabled = torch.is_grad_enabled() or is_jit_tracing()
     return enabled and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def why_not_transformed(*tensors: Tensor | None) -> str | None:
+    """Why a backend cannot run: there is a transform of `torch.func`, or a forward-mode derivative.
+
+    Args:
+        *tensors: the inputs of the call.
+    Returns:
+        The reason, as a clause for the error message; None if there is neither.
+    """
+    if is_transformed(*tensors):
+        return "it has no forward-mode derivative and no batching rule: use backend='reference'"
+    return None
 
 
 def define(name: str, implementation: Implementation, device_type: str | None = None) -> Any:

@@ -7,13 +7,14 @@ computes one step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ordered_memory.backends.contract import Weights, check_first_derivative
+from ordered_memory.backends.contract import Weights
 from ordered_memory.backends.sequence.layout import dense_layout, vectors_of
 from ordered_memory.backends.sequence.operations import Operations, RecurrencePlan
 from ordered_memory.backends.sequence.step import (
@@ -116,11 +117,27 @@ class Recurrence(torch.autograd.Function):
         Args:
             *upstream: gradients with respect to the results; None is zero.
         """
-        check_first_derivative(upstream)
+        _check_first_derivative(upstream)
         saved = iter(ctx.saved_tensors)
         leaves = [next(saved) if leaf is Tensor else leaf for leaf in ctx.leaves]
         with without_autocast(leaves[0].device):
             return None, *_run_backward(ctx.plan, Packed(*upstream), *tree_unflatten(leaves, ctx.structure))
+
+
+def _check_first_derivative(upstream: Sequence[Tensor | None]) -> None:
+    """Raise an error in the backward of an autograd.Function if more is asked for than one first derivative.
+
+    `torch.autograd.function.once_differentiable` raises an error only when the second derivative is computed,
+    and returns zero for the part of it that does not depend on the upstream gradient.
+    """
+    functorch = torch._C._functorch
+    is_batched = (functorch.is_batchedtensor, functorch.is_legacy_batchedtensor)  # by vmap, is_grads_batched
+    if any(batched(gradient) for gradient in upstream if gradient is not None for batched in is_batched):
+        raise RuntimeError("this backend does not support batched gradients: use backend='reference'")
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "this backend cannot be differentiated twice (create_graph=True): use backend='reference'"
+        )
 
 
 def _run_backward(
