@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from onlstm.backends import BACKENDS, select_backend
 from onlstm.distances import Distances
 from onlstm.functional import RecurrenceOutput, Weights
-from onlstm.packing import batch_size_of, reorder, reversal_of
+from onlstm.packing import reorder, reversal_of
 from onlstm.parameters import OrderedNeurons, State, check_pair, check_sizes, check_state, check_state_axes
 from ordered_memory.checks import (
     check_fixed,
@@ -29,7 +29,7 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
-from ordered_memory.packing import check_batch_sizes, pack_indices, unpack
+from ordered_memory.packing import batch_size_of, check_batch_sizes, pack_indices, unpack
 from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
@@ -217,7 +217,8 @@ class ONLSTM(OrderedNeurons):
             raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
         self._check_tokens(packed.data, weights[0][0], ValueError)
         check_batch_sizes(packed, "input")
-        batch_size = batch_size_of(packed, hx)
+        carried_size = None if hx is None else hx[0].shape[1]
+        batch_size = batch_size_of(packed.batch_sizes, packed.sorted_indices, carried_size)
         if hx is not None:
             self._check_state(hx, batch_size, packed.data)
         hx = reorder(hx, packed.sorted_indices)

@@ -5,11 +5,10 @@ Axes: B batch, T time, P tokens of a packed batch, H hidden units, L layers, D d
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence
 
 from onlstm.parameters import State
 from ordered_memory.devices import copy_to
@@ -25,20 +24,6 @@ def reorder(state: State | None, order: Tensor | None) -> Any:
     if state is None or order is None:
         return state
     return state[0].index_select(1, order), state[1].index_select(1, order)
-
-
-def batch_size_of(packed: PackedSequence, hx: State | None) -> int:
-    """B, if possible without reading values of `batch_sizes`, which tracing does not have.
-
-    Args:
-        packed: a packed batch.
-        hx: initial state, (L · D, B, H) each, or None.
-    """
-    if packed.sorted_indices is not None:
-        return packed.sorted_indices.shape[0]
-    if torch.compiler.is_compiling() and hx is not None:
-        return hx[0].shape[1]
-    return cast(int, packed.batch_sizes[0].item())  # non-strict export cannot trace int()
 
 
 def reversal_of(batch_sizes: Tensor, tokens: Tensor) -> Tensor:

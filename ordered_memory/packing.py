@@ -70,6 +70,21 @@ def unpack(packed: Tensor, axis: int, positions: Tensor, count: int) -> Tensor:
     return packed.new_zeros(shape).index_copy(axis, positions, packed)
 
 
+def batch_size_of(batch_sizes: Tensor, order: Tensor | None, state_size: int | None = None) -> int:
+    """B, if possible without reading values of `batch_sizes`, which tracing does not have.
+
+    Args:
+        batch_sizes: number of tokens of each step, on the CPU.
+        order: the index of each sequence of the packed batch, (B,); None if not known.
+        state_size: B of the initial state, or None. The caller compares it with the result.
+    """
+    if order is not None:
+        return order.shape[0]
+    if torch.compiler.is_compiling() and state_size is not None:
+        return state_size
+    return cast(int, batch_sizes[0].item())  # non-strict export cannot trace int()
+
+
 def unpack_indices(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> tuple[Tensor, Tensor]:
     """How to unpack a PackedSequence.
 
@@ -81,8 +96,7 @@ def unpack_indices(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> t
         The index t * B + b of each packed token in the padded batch, (P,), with the sequences in the order of
         the packed batch; and the length of each sequence, (B,), on the CPU.
     """
-    # Non-strict export cannot trace int().
-    batch_size = cast(int, batch_sizes[0].item()) if order is None else order.shape[0]
+    batch_size = batch_size_of(batch_sizes, order)
     torch._check(batch_size > 0)
     ends = batch_sizes.cumsum(0)
     token = torch.arange(data.shape[0], device="cpu")
