@@ -60,12 +60,12 @@ class ScoreMasks(NamedTuple):
     Args:
         query: for x̃, (B, D).
         key: for M̂, (B, N, D).
-        hidden: for the input of the last linear map, (B, N, D).
+        features: for the input of the last linear map, (B, N, D).
     """
 
     query: Tensor | None
     key: Tensor | None
-    hidden: Tensor | None
+    features: Tensor | None
 
 
 NO_SCORE_MASKS = ScoreMasks(None, None, None)
@@ -104,7 +104,7 @@ class _Score(nn.Module):
         return ScoreMasks(
             query=draw_mask((batch_size, self.slot_size), self.dropout, like),
             key=draw_mask(slots, self.dropout, like),
-            hidden=draw_mask(slots, self.dropout, like),
+            features=draw_mask(slots, self.dropout, like),
         )
 
     def forward(self, x: Tensor, candidate: Tensor, masks: ScoreMasks | None = None) -> Tensor:
@@ -120,8 +120,8 @@ class _Score(nn.Module):
         masks = masks or self.draw_masks(x.shape[0], candidate.shape[1], x) or NO_SCORE_MASKS
         query = self.query(apply_mask(x, masks.query))
         key = self.key(apply_mask(candidate, masks.key))
-        hidden = self.features(query, key)
-        scores: Tensor = self.output(apply_mask(hidden, masks.hidden)).squeeze(-1)
+        features = self.features(query, key)
+        scores: Tensor = self.output(apply_mask(features, masks.features)).squeeze(-1)
         return scores / math.sqrt(self.slot_size)
 
     def features(self, query: Tensor, key: Tensor) -> Tensor:

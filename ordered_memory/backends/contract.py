@@ -284,7 +284,7 @@ def _given_masks(
         cell_input_mask=stack("cell", slots, "memory", "candidate"),
         hidden_mask=stack("cell", units, "hidden"),
         key_mask=stack("score", slots, "key"),
-        feature_mask=stack("score", slots, "hidden"),
+        feature_mask=stack("score", slots, "features"),
     )
 
 

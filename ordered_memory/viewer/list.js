@@ -155,12 +155,12 @@ function groups(key) {
  */
 function examplesOf(traces) {
   /** @type {Map<number | Trace, Trace[]>} */
-  const groups = new Map();
+  const byExample = new Map();
   for (const trace of traces) {
     const key = trace.example ?? trace;
-    groups.set(key, [...(groups.get(key) ?? []), trace]);
+    byExample.set(key, [...(byExample.get(key) ?? []), trace]);
   }
-  return [...groups.values()].map((group, number) => {
+  return [...byExample.values()].map((group, number) => {
     const answer = group[0].answer;
     const best = answer ? Math.max(...answer.probabilities) : 1;
     const trees = group.flatMap((trace) => (trace.nodes && trace.true_nodes ? [isTrueTree(trace, trace.nodes)] : []));

@@ -72,7 +72,7 @@ def test_scores_do_not_depend_on_the_other_slots(score):
 
 
 @pytest.mark.parametrize("score", [AdditiveScore, NormalizedScore])
-def test_dropout_masks_act_on_query_key_and_hidden(score):
+def test_dropout_masks_act_on_query_key_and_features(score):
     module = score(6, dropout=0.5).double()
     x, candidate = torch.randn(2, 6).double(), torch.randn(2, 5, 6).double()
     masks = module.draw_masks(2, 5, x)

@@ -294,7 +294,7 @@ def test_fixed_masks_of_some_steps_and_places(backend, score, cell):
         *(full[0], None, StepMasks(score, None), StepMasks(None, of_cell), StepMasks()),
         StepMasks(score._replace(query=None), of_cell._replace(memory=None)),
         StepMasks(score._replace(key=None), of_cell._replace(candidate=None)),
-        StepMasks(score._replace(hidden=None), of_cell._replace(hidden=None)),
+        StepMasks(score._replace(features=None), of_cell._replace(hidden=None)),
     ]
     assert_equals_the_definition(backend, case)
     case.masks = nothing

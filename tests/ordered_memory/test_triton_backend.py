@@ -195,7 +195,7 @@ def test_masks_may_be_missing():
 
 
 @RUNS
-@pytest.mark.parametrize("of_score", ["query", "key", "hidden"])
+@pytest.mark.parametrize("of_score", ["query", "key", "features"])
 @pytest.mark.parametrize("of_cell", [None, "candidate", "hidden"])
 def test_masks_of_a_step_may_be_given_in_part(of_score, of_cell):
     case = Case(size=12, slots=2, batch=1, steps=2, dropout=0.4)
