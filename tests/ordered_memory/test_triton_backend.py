@@ -195,8 +195,9 @@ def test_masks_may_be_missing():
 
 
 @RUNS
-@pytest.mark.parametrize("of_score", ["query", "key", "features"])
-@pytest.mark.parametrize("of_cell", [None, "candidate", "hidden"])
+@pytest.mark.parametrize(
+    ("of_score", "of_cell"), [("query", None), ("key", "candidate"), ("features", "hidden")]
+)
 def test_masks_of_a_step_may_be_given_in_part(of_score, of_cell):
     case = Case(size=12, slots=2, batch=1, steps=2, dropout=0.4)
     step = case.draw_masks()[0]
