@@ -85,7 +85,17 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     found = own_encoder(config.model)
     if found is None:
         raise UserError(f"--model {config.model}: no such encoder")
-    return found(config, input_size)
+    encoder = found(config, input_size)
+    with torch.no_grad():
+        summary = encode(encoder.eval(), torch.zeros(2, 3, input_size), torch.tensor([3, 1])).summary
+    got, expected = getattr(summary, "shape", None), (2, summary_size(config, input_size))
+    if got != expected:
+        got_text = type(summary).__name__ if got is None else f"shape {tuple(got)}"
+        raise UserError(
+            f"--model {config.model}: forward must return one vector of slot_size numbers for each sequence, or "
+            f"Encoded with these: expected shape {expected} for two sequences, got {got_text}"
+        )
+    return encoder.train()
 
 
 def _ordered_memory(config: EncoderConfig, input_size: int) -> nn.Module:

@@ -11,6 +11,7 @@ import torch
 from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.encoders import build_encoder, encode
 from tasks.listops.model import ListOpsModel
+from tasks.runs.errors import UserError
 from tests.commands import MAIN, TINY, refusal
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -97,3 +98,25 @@ def test_a_checkpoint_needs_the_module(directory, monkeypatch):
     importlib.invalidate_caches()
     with pytest.raises(ValueError, match=r"run/best\.safetensors: --model copied_encoder:GRU: Python finds"):
         ListOpsModel.from_pretrained("run/best.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        ("embedded.new_zeros(len(lengths), 9)", r"got shape \(2, 9\)"),
+        ("embedded", r"got shape \(2, 3, 6\)"),
+        ("(embedded, lengths)", "got tuple"),
+    ],
+)
+def test_a_summary_of_another_size_is_told(result, got, directory):
+    lines = ("class Other(torch.nn.Module):", "    def __init__(self, config, input_size):")
+    body = (
+        "        super().__init__()",
+        "    def forward(self, embedded, lengths):",
+        f"        return {result}",
+    )
+    (directory / "another_size.py").write_text("\n".join(("import torch", *lines, *body)))
+    config = ClassifierConfig(model="another_size:Other", slot_size=8)
+    with pytest.raises(UserError, match=rf"expected shape \(2, 8\) for two sequences, {got}"):
+        build_encoder(config, 6)
+    sys.modules.pop("another_size")
