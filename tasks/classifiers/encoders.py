@@ -92,8 +92,8 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
     if got != expected:
         got_text = type(summary).__name__ if got is None else f"shape {tuple(got)}"
         raise UserError(
-            f"--model {config.model}: forward must return a vector of slot_size numbers for each sequence, or "
-            f"Encoded with these: expected shape {expected} for two sequences, got {got_text}"
+            f"--model {config.model}: forward must return slot_size numbers for each sequence, or Encoded "
+            f"with these: expected shape {expected} for two sequences, got {got_text}"
         )
     return encoder.train()
 

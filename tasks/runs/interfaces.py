@@ -205,8 +205,9 @@ class Experiment(NamedTuple):
         description: model and data in one line.
         test: called once, in the main process, after training: evaluates the best weights on the test data,
             on the given device. It returns the results as JSON values, and a function that writes the report.
-        data: digests that results.json stores: of the `test` data, and of the `training` and validation data
-            where these have an order that depends on the seed. A run is tested again if the test data change.
+        data: digests of data that results.json stores. If that of "test", the data that `test` evaluates on,
+            changes, a finished run is tested again. Of classifiers, "training" is that of the training and
+            validation data in any order, as a seed may split them.
         results_text: formats the results for the terminal.
         metadata: JSON values that best.safetensors stores in addition to the configuration.
     """

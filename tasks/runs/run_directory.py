@@ -246,13 +246,13 @@ def selection_score(row: Mapping[str, Any], where: str) -> float:
     return -float(value) if name == "validation_loss" else float(value)
 
 
-def test_digest(results: Mapping[str, Any]) -> str | None:
+def test_digest(results: Any) -> str | None:
     """The digest of the data that a run was tested on; None if an older version wrote the results.
 
     Args:
         results: the content of results.json.
     """
-    data = results.get("data")
+    data = results.get("data") if isinstance(results, dict) else None
     digest = data.get("test") if isinstance(data, dict) else None
     return digest if isinstance(digest, str) else None
 
