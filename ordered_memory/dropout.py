@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn.functional import dropout
 
 
 def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tensor:
@@ -19,10 +20,9 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
         >>> draw_mask((2, 3), 1.0, torch.zeros(1)).sum()
         tensor(0.)
     """
-    mask = like.new_empty(shape)  # under vmap, one mask for each element of the mapped axis
-    if probability >= 1:
-        return mask.zero_()
-    return mask.bernoulli_(1 - probability).div_(1 - probability)
+    # Not `bernoulli_`: Inductor may read a tensor before it is drawn in place. `new_ones`: under vmap, each
+    # element of the mapped axis has its own mask.
+    return like.new_zeros(shape) if probability >= 1 else dropout(like.new_ones(shape), probability)
 
 
 def apply_mask(values: Tensor, mask: Tensor | None) -> Tensor:

@@ -121,6 +121,29 @@ def test_a_layer_compiled_by_inductor_is_the_eager_one():
 
 
 @QUIET
+def test_inductor_draws_dropout_before_it_is_read():
+    torch.compiler.reset()
+    layer, x = make(cell_dropout=0.2, attention_dropout=0.3), tokens()
+    function = torch.compile(layer)
+    for _ in range(2):  # no numbers of uninitialised memory
+        assert all(found.isfinite().all() for found in results_and_gradients(function, layer, x))
+
+
+@QUIET
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"score": "additive"}])
+def test_inductor_has_the_dropout_of_eager_mode(options):
+    torch.compiler.reset()
+    layer, x = make(cell_dropout=0.2, attention_dropout=0.3, **options), tokens()
+    found = []
+    with torch._inductor.config.patch(fallback_random=True):  # the same random numbers
+        for function in (layer, torch.compile(layer)):
+            torch.manual_seed(3)
+            found.append(results_and_gradients(function, layer, x))
+    assert_all_close(*found)
+
+
+@QUIET
 def test_a_compiled_layer_takes_other_sizes_without_compiling_again():
     layer = make()
     function = fullgraph(layer, dynamic=True)
