@@ -76,7 +76,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
         Args:
             batch: B examples, with trees if the encoder needs them.
         Returns:
-            Logits, and the encoder's attention, merges, penalty and rollout, if any.
+            Logits, and what the encoder returned.
         """
         raise NotImplementedError
 

@@ -20,7 +20,7 @@ def test_it_loads_in_one_line_answers_and_parses():
     with torch.inference_mode():
         out = model(Dataset.from_texts([EXPRESSION]).batch([0]))
     assert int(out.logits.argmax()) == 7
-    assert from_attention(out.attention, batch_first=True)[0] == parse(tokens).tree
+    assert from_attention(out.encoded.attention, batch_first=True)[0] == parse(tokens).tree
 
 
 def test_its_slots_hold_the_subtrees_that_a_trace_says():
