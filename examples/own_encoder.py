@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.classifiers.config import EncoderConfig
-from tasks.classifiers.encoders import Encoded
+from tasks.classifiers.encoded import Encoded
 
 
 class GRU(nn.Module):

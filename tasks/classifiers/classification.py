@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.config import CurriculumConfig
 from tasks.classifiers.curriculum import examples_of_epoch
-from tasks.classifiers.encoders import Encoded
+from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.rrnet import policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.runs.batching import Indices, bucketed_batches, evaluation_batches

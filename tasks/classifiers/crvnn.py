@@ -18,6 +18,7 @@ from torch.nn.functional import gelu
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory.devices import copy_to
+from tasks.classifiers.encoded import Encoded
 
 FEATURES = 64
 """Size of the feature vectors f and g, which say whether the last step composed a node."""
@@ -84,7 +85,7 @@ class CRvNN(nn.Module):
         self.cell_output = _linear(4 * size, 4 * size)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Encoded:
         """Compose a batch of sequences.
 
         Args:
@@ -118,7 +119,7 @@ class CRvNN(nn.Module):
         total_existence = (nodes.existence * is_token).sum(1)
         penalty = (total_existence / nodes.existence[rows, lengths]).log()
         unfinished = _unfinished(nodes.existence, is_token)
-        return nodes.values[rows, lengths], HALT_PENALTY * penalty * unfinished
+        return Encoded(nodes.values[rows, lengths], penalty=HALT_PENALTY * penalty * unfinished)
 
     def _take_steps(
         self, steps: range, nodes: Nodes, lengths: Tensor, is_token: Tensor, may_vanish: Tensor

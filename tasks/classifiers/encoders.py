@@ -6,7 +6,7 @@ B is the batch size, T the length of the longest sequence, E the embedding size,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,35 +18,15 @@ from ordered_memory.devices import copy_to
 from ordered_memory.modes import autocast_of_lstm
 from tasks.classifiers.config import EncoderConfig
 from tasks.classifiers.crvnn import CRvNN
+from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.gumbel_tree_lstm import GumbelTreeLSTM
 from tasks.classifiers.own_encoder import own_encoder
-from tasks.classifiers.rrnet import Rollout, RRNet
+from tasks.classifiers.rrnet import RRNet
 from tasks.classifiers.transformers import Transformer
 from tasks.classifiers.tree_batching import TreeBatch
 from tasks.classifiers.tree_models import TreeCell, TreeLSTM, TreeModel, TreeRNN
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error
-
-
-class Encoded(NamedTuple):
-    """The output of an encoder for a batch of B sequences; what it does not have is None.
-
-    Args:
-        summary: one vector for each sequence, (B, H).
-        attention: attention over the N slots at each token, (B, T, N), in the forward direction.
-        merges: which neighbors the encoder merged in each step, (B, T - 1) int64: i merges nodes i and i + 1
-            of the remaining ones. A sequence of n tokens has n - 1 steps; later entries are meaningless.
-        penalty: a penalty for each sequence, (B,), whose mean is added to the training loss.
-        rollout: the actions that the encoder took, which become a penalty by policy gradient.
-        distances: forget distance of each token, (B, T), of the last layer in the forward direction.
-    """
-
-    summary: Tensor
-    attention: Tensor | None = None
-    merges: Tensor | None = None
-    penalty: Tensor | None = None
-    rollout: Rollout | None = None
-    distances: Tensor | None = None
 
 
 class MeanOfTokens(nn.Module):
@@ -242,15 +222,6 @@ def encode(
             with autocast_of_lstm(embedded.device):
                 tokens = embedded.to(encoder.all_weights[0][0].dtype)
                 return Encoded(_lstm_summary(encoder, tokens, lengths))
-        case RRNet():
-            summary, rollout = encoder(embedded, lengths)
-            return Encoded(summary, rollout=rollout)
-        case GumbelTreeLSTM():
-            summary, merges = encoder(embedded, lengths)
-            return Encoded(summary, merges=merges)
-        case CRvNN():
-            summary, penalty = encoder(embedded, lengths)
-            return Encoded(summary, penalty=penalty)
         case TreeModel():
             if trees is None:
                 raise UserError(

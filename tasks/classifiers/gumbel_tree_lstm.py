@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot
 
 from ordered_memory.devices import copy_to
+from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.tree_models import compose_tree_lstm, tree_lstm_composition
 
 
@@ -57,15 +58,14 @@ class GumbelTreeLSTM(nn.Module):
         self.query = nn.Parameter(torch.empty(size))
         nn.init.normal_(self.query, std=0.01)
 
-    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Encoded:
         """Encode a batch of sequences.
 
         Args:
             embedded: (B, T, E), padded on the right.
             lengths: (B,) int64, at least 1.
         Returns:
-            Summaries, (B, D), and merges, (B, T - 1) int64: i of each step. A sequence of n tokens has n - 1
-            steps; later entries are meaningless.
+            Summaries, (B, D), and merges, (B, T - 1): i of each step.
         """
         nodes = self._leaves(embedded)
         steps = embedded.shape[1] - 1
@@ -80,7 +80,7 @@ class GumbelTreeLSTM(nn.Module):
             chosen = chosen.unsqueeze(-1)
             at_or_after = chosen.cumsum(1)  # 1 from the chosen position on; 0 everywhere if one node is left
             nodes = (1 - at_or_after) * left + chosen * parents + (at_or_after - chosen) * right
-        return nodes[:, 0].chunk(2, dim=-1)[0], merges
+        return Encoded(nodes[:, 0].chunk(2, dim=-1)[0], merges=merges)
 
     def _leaves(self, embedded: Tensor) -> Tensor:
         """(B, T, E) → (B, T, 2D)."""

@@ -9,13 +9,12 @@ maximum depth of the stack.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax
 
 from ordered_memory.devices import copy_to
+from tasks.classifiers.encoded import Encoded, Rollout
 
 SPLIT, RECUR, MERGE = range(3)
 """The actions."""
@@ -23,22 +22,6 @@ VALUE_WEIGHT = 0.1
 """Weight of the squared error of the value."""
 ENTROPY_WEIGHT = 0.02
 """Weight of the entropy of the policy."""
-
-
-class Rollout(NamedTuple):
-    """The actions taken on a batch, for the policy gradient. Entries of padding are meaningless.
-
-    Args:
-        log_probabilities: log π of the action at each token, (B, T).
-        values: v, the predicted reward, at each token, (B, T).
-        entropies: entropy of π at each token in nats, (B, T).
-        lengths: number of tokens of each sequence, (B,) int64.
-    """
-
-    log_probabilities: Tensor
-    values: Tensor
-    entropies: Tensor
-    lengths: Tensor
 
 
 class RRNet(nn.Module):
@@ -79,7 +62,7 @@ class RRNet(nn.Module):
         self.cell_norm = nn.LayerNorm(size)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Rollout]:
+    def forward(self, embedded: Tensor, lengths: Tensor) -> Encoded:
         """Encode a batch of sequences.
 
         Args:
@@ -113,9 +96,10 @@ class RRNet(nn.Module):
             hidden = torch.where(merge.unsqueeze(1), (new_hidden + top) / 2, new_hidden)
             states.append(hidden)
         summaries = torch.stack(states, 1)[rows, lengths - 1]
-        return summaries, Rollout(
+        rollout = Rollout(
             torch.stack(log_probabilities, 1), torch.stack(values, 1), torch.stack(entropies, 1), lengths
         )
+        return Encoded(summaries, rollout=rollout)
 
     def log_policy(self, features: Tensor, depths: Tensor, num_slots: int) -> Tensor:
         """Compute log π.

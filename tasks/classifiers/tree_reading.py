@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ordered_memory.tree_recovery import from_attention, from_distances
 from ordered_memory.trees import Tree
-from tasks.classifiers.encoders import Encoded
+from tasks.classifiers.encoded import Encoded
 
 
 def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:

@@ -15,7 +15,8 @@ from torch.nn.functional import dropout
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.encoders import Encoded, MeanOfTokens, build_encoder, build_head, encode, summary_size
+from tasks.classifiers.encoded import Encoded
+from tasks.classifiers.encoders import MeanOfTokens, build_encoder, build_head, encode, summary_size
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError

@@ -77,7 +77,8 @@ def test_a_batch_is_each_sequence_by_the_equations():
     model = small()
     lengths = [12, 1, 4, 2]
     x = torch.randn(4, 12, 3, dtype=torch.float64, requires_grad=True)  # padding is not zero
-    summaries, penalties = model(x, torch.tensor(lengths))
+    encoded = model(x, torch.tensor(lengths))
+    summaries, penalties = encoded.summary, encoded.penalty
     expected = [read(model, x[row, :length]) for row, length in enumerate(lengths)]
     by_hand, penalties_by_hand, steps = zip(*expected, strict=True)
     assert_close(summaries, torch.stack(by_hand), rtol=1e-9, atol=1e-11)
@@ -100,7 +101,8 @@ def test_gradients_are_those_of_finite_differences():
 
     def call(x, *chosen):
         replaced = weights | dict(zip(names, chosen, strict=True))
-        return torch.func.functional_call(model, replaced, (x, torch.tensor([3, 2])))
+        encoded = torch.func.functional_call(model, replaced, (x, torch.tensor([3, 2])))
+        return encoded.summary, encoded.penalty
 
     chosen = [weights[name].detach().requires_grad_() for name in names]
     assert torch.autograd.gradcheck(call, (x, *chosen))
@@ -119,9 +121,9 @@ def test_extreme_decisions_give_finite_gradients(decision):
     with torch.no_grad():
         model.decision[2].bias.fill_(decision)
     x = torch.randn(2, 40, 3, requires_grad=True)
-    summaries, penalties = model(x, torch.tensor([40, 7]))
-    (summaries.sum() + penalties.sum()).backward()
-    assert summaries.isfinite().all()
+    encoded = model(x, torch.tensor([40, 7]))
+    (encoded.summary.sum() + encoded.penalty.sum()).backward()
+    assert encoded.summary.isfinite().all()
     assert all(tensor.grad.isfinite().all() for tensor in (x, *model.parameters()))
 
 
@@ -132,8 +134,8 @@ def test_gradients_are_finite_where_neighbors_differ_much_in_their_decisions(sca
     with torch.no_grad():
         model.decision[2].weight *= scale
     x = torch.randn(8, 24, 8, requires_grad=True)
-    summaries, penalties = model(x, torch.full((8,), 24))
-    (summaries.sum() + penalties.sum()).backward()
+    encoded = model(x, torch.full((8,), 24))
+    (encoded.summary.sum() + encoded.penalty.sum()).backward()
     assert max(tensor.grad.abs().max() for tensor in (x, *model.parameters())) < 100
 
 
@@ -147,8 +149,9 @@ def test_steps_that_are_computed_again_give_the_same(every, monkeypatch):
     def run():
         taken.clear()
         torch.manual_seed(1)
-        summaries, penalties = model(x, lengths)
-        return [summaries, *torch.autograd.grad(summaries.sum() + penalties.sum(), [x, *model.parameters()])]
+        encoded = model(x, lengths)
+        total = encoded.summary.sum() + encoded.penalty.sum()
+        return [encoded.summary, *torch.autograd.grad(total, [x, *model.parameters()])]
 
     expected, steps = run(), len(taken)
     model.recompute_every = every
@@ -163,9 +166,9 @@ def test_steps_that_are_computed_again_give_the_same(every, monkeypatch):
 
 def test_dropout_acts_in_training_alone():
     model, x, lengths = CRvNN(4, 6, dropout=0.5), torch.randn(2, 5, 4), torch.tensor([5, 3])
-    assert not torch.equal(model(x, lengths)[0], model(x, lengths)[0])
+    assert not torch.equal(model(x, lengths).summary, model(x, lengths).summary)
     model.eval()
-    assert torch.equal(model(x, lengths)[0], model(x, lengths)[0])
+    assert torch.equal(model(x, lengths).summary, model(x, lengths).summary)
 
 
 def test_training_is_given_the_mean_penalty():

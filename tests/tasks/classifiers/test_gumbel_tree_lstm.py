@@ -90,7 +90,8 @@ def recurse(model, words, noise=None):
 
 def compare(model, embedded, noise):
     """Summaries, merges and all gradients of a batch, against one sequence at a time."""
-    summaries, merges = model(embedded, torch.tensor(LENGTHS))
+    encoded = model(embedded, torch.tensor(LENGTHS))
+    summaries, merges = encoded.summary, encoded.merges
     alone = [
         recurse(model, row[:length], None if noise is None else [step[b] for step in noise])
         for b, (row, length) in enumerate(zip(embedded, LENGTHS, strict=True))
@@ -123,7 +124,7 @@ def test_training_joins_a_sample_and_gradients_are_straight_through(model, embed
     noise = [-torch.empty_like(embedded[:, step:-1, 0]).exponential_().log() for step in range(5)]
     torch.manual_seed(3)
     merges = compare(model.train(), embedded, noise)
-    assert not torch.equal(merges, model.eval()(embedded, torch.tensor(LENGTHS))[1])
+    assert not torch.equal(merges, model.eval()(embedded, torch.tensor(LENGTHS)).merges)
 
 
 def test_a_sample_has_the_probability_of_its_score(model, embedded):
@@ -131,7 +132,7 @@ def test_a_sample_has_the_probability_of_its_score(model, embedded):
     leaves = leaves_of(model, words)
     scores = [model.query @ parent_of(model, *pair)[0] for pair in pairwise(leaves)]
     torch.manual_seed(4)
-    _, merges = model.train()(words.expand(10_000, 3, 3), torch.full((10_000,), 3))
+    merges = model.train()(words.expand(10_000, 3, 3), torch.full((10_000,), 3)).merges
     expected = torch.stack(scores).softmax(0)[1].item()
     assert 0.1 < expected < 0.9
     assert merges[:, 0].double().mean().item() == pytest.approx(expected, abs=0.02)
@@ -139,15 +140,16 @@ def test_a_sample_has_the_probability_of_its_score(model, embedded):
 
 def test_neither_padding_nor_batch_mates_change_a_result(model, embedded):
     model.eval()
-    together, merges = model(embedded, torch.tensor(LENGTHS))
+    together = model(embedded, torch.tensor(LENGTHS))
     for b, length in enumerate(LENGTHS):
-        alone, own = model(embedded[b : b + 1, :length], torch.tensor([length]))
-        assert torch.allclose(alone[0], together[b], rtol=1e-12, atol=1e-12)
-        assert torch.equal(own[0], merges[b, : length - 1])
+        alone = model(embedded[b : b + 1, :length], torch.tensor([length]))
+        assert torch.allclose(alone.summary[0], together.summary[b], rtol=1e-12, atol=1e-12)
+        assert torch.equal(alone.merges[0], together.merges[b, : length - 1])
     padding = torch.arange(max(LENGTHS)) >= torch.tensor(LENGTHS).unsqueeze(1)
-    other, same = model(embedded.masked_fill(padding.unsqueeze(-1), 1e3), torch.tensor(LENGTHS))
-    assert torch.equal(other, together)
-    assert all(torch.equal(same[b, : n - 1], merges[b, : n - 1]) for b, n in enumerate(LENGTHS))
+    other = model(embedded.masked_fill(padding.unsqueeze(-1), 1e3), torch.tensor(LENGTHS))
+    assert torch.equal(other.summary, together.summary)
+    for b, length in enumerate(LENGTHS):
+        assert torch.equal(other.merges[b, : length - 1], together.merges[b, : length - 1])
 
 
 def test_it_learns():
@@ -160,7 +162,7 @@ def test_it_learns():
     optimizer = torch.optim.Adam([*model.parameters(), *output.parameters()], 0.03)
     losses = []
     for _ in range(40):
-        summaries, _ = model(torch.eye(4)[tokens], lengths)
+        summaries = model(torch.eye(4)[tokens], lengths).summary
         losses.append(torch.nn.functional.cross_entropy(output(summaries), labels))
         optimizer.zero_grad()
         losses[-1].backward()

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 from tasks.classifiers import rrnet
 from tasks.classifiers.classification import Prediction, compute_losses
-from tasks.classifiers.encoders import Encoded
-from tasks.classifiers.rrnet import MERGE, RECUR, SPLIT, Rollout, RRNet, policy_gradient_loss
+from tasks.classifiers.encoded import Encoded, Rollout
+from tasks.classifiers.rrnet import MERGE, RECUR, SPLIT, RRNet, policy_gradient_loss
 
 S, R, M = SPLIT, RECUR, MERGE
 E, D = 3, 4
@@ -85,7 +85,8 @@ def test_a_batch_is_each_sequence_by_the_equations(num_slots, forced):
     x = torch.randn(4, 9, E, dtype=torch.float64, requires_grad=True)  # padding is not zero
     if forced:
         force(model, FORCED)
-    summaries, rollout = model(x, torch.tensor(lengths))
+    encoded = model(x, torch.tensor(lengths))
+    summaries, rollout = encoded.summary, encoded.rollout
     rewards = torch.tensor([1.0, 0, 1, 0], dtype=torch.float64)
     losses = policy_gradient_loss(rollout, rewards)
     by_hand, losses_by_hand, taken = [], [], set()
@@ -142,7 +143,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch):
     ]
     force(model, plans)
     x = torch.randn(3, E, dtype=torch.float64)
-    _, rollout = model(x.expand(len(plans), -1, -1), torch.full((len(plans),), 3))
+    rollout = model(x.expand(len(plans), -1, -1), torch.full((len(plans),), 3)).rollout
     probabilities = rollout.log_probabilities.sum(1).exp()
     assert_close(probabilities.sum(), torch.ones_like(probabilities[0]))
     rewards = torch.rand(len(plans), dtype=torch.float64)
@@ -157,8 +158,8 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch):
 @pytest.mark.parametrize("training", [False, True])
 def test_the_result_for_nan_is_nan(training):
     """And no error, whatever depth of the stack the actions would lead to."""
-    summaries, _ = small().train(training)(torch.full((2, 6, E), math.nan).double(), torch.tensor([6, 4]))
-    assert summaries.isnan().all()
+    encoded = small().train(training)(torch.full((2, 6, E), math.nan).double(), torch.tensor([6, 4]))
+    assert encoded.summary.isnan().all()
 
 
 def test_every_sentence_of_an_example_has_its_reward():
@@ -180,12 +181,12 @@ def test_dropout_is_of_the_state_and_the_same_at_every_token():
     x, lengths = torch.randn(1, 6, E, dtype=torch.float64), torch.tensor([6])
     force(model, [FORCED[0]])
     torch.manual_seed(3)
-    found, _ = model(x, lengths)
+    found = model(x, lengths).summary
     model.dropout.p = 0.0
     with torch.no_grad():
         model.hidden_gates[0].weight *= kept
     force(model, [FORCED[0]])
-    assert_close(found, model(x, lengths)[0])
+    assert_close(found, model(x, lengths).summary)
 
 
 @pytest.mark.parametrize("score", [1e4, -1e4])
@@ -194,6 +195,6 @@ def test_extreme_decisions_give_finite_gradients(score):
     with torch.no_grad():
         model.policy[3].bias[MERGE] = score
     x = torch.randn(2, 40, E, requires_grad=True)
-    summaries, rollout = model(x, torch.tensor([40, 7]))
-    (summaries.sum() + policy_gradient_loss(rollout, torch.ones(2)).sum()).backward()
+    encoded = model(x, torch.tensor([40, 7]))
+    (encoded.summary.sum() + policy_gradient_loss(encoded.rollout, torch.ones(2)).sum()).backward()
     assert all(tensor.grad.isfinite().all() for tensor in (x, *model.parameters()))
