@@ -12,8 +12,8 @@ from tasks.runs.config import AdamConfig
 from tasks.runs.interfaces import Optimization, Shard
 from tasks.runs.optimization import PlateauAdam, WeightAverage
 
-FINE_TUNING = 500
-"""Number of epochs after which an average is restarted, as in the authors' code."""
+RESTART_EPOCH = 500
+"""The epoch after which a running average is restarted, as in the authors' code."""
 
 
 def build_optimization(model: nn.Module, config: LanguageModelConfig) -> Optimization:
@@ -39,7 +39,7 @@ class AveragedSGD:
 
     The learning rate of a training step is proportional to its number of tokens. Averaging starts after the
     first epoch whose validation loss is above the lowest loss seen more than `patience` epochs earlier, and
-    is restarted after `FINE_TUNING` epochs. The mean of the weights over all steps since then is evaluated,
+    is restarted after epoch `RESTART_EPOCH`. The mean of the weights over all steps since then is evaluated,
     while training continues with the weights themselves.
 
     `torch.optim.ASGD` with t0 = 0 and λ = 0, which the authors use, takes the same steps at a constant
@@ -72,7 +72,7 @@ class AveragedSGD:
         earlier = self._losses[: max(0, len(self._losses) - self.config.patience)]
         starts_average = self.average.averaged is None and bool(earlier) and loss > min(earlier)
         self._losses.append(loss)
-        if starts_average or (self.average.averaged is not None and len(self._losses) == FINE_TUNING):
+        if starts_average or (self.average.averaged is not None and len(self._losses) == RESTART_EPOCH):
             self.average.start()
         return False
 

@@ -406,7 +406,7 @@ def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses
 
 
 def test_after_half_the_papers_epochs_an_average_forgets_what_came_before(monkeypatch):
-    monkeypatch.setattr("tasks.language_model.optimization.FINE_TUNING", 4)
+    monkeypatch.setattr("tasks.language_model.optimization.RESTART_EPOCH", 4)
     model = build(ON_LSTM)
     ours = AveragedSGD(model, options(patience=0))
     averages = []
@@ -420,7 +420,7 @@ def test_after_half_the_papers_epochs_an_average_forgets_what_came_before(monkey
 
 
 def test_before_it_has_begun_an_average_does_not_start_afresh(monkeypatch):
-    monkeypatch.setattr("tasks.language_model.optimization.FINE_TUNING", 1)
+    monkeypatch.setattr("tasks.language_model.optimization.RESTART_EPOCH", 1)
     model = build(ON_LSTM)
     ours = AveragedSGD(model, options())
     ours.end_epoch(1.0, -1.0)
