@@ -4,7 +4,7 @@ The distribution is that of Bowman, Potts and Manning (2015). Each pair uses fou
 formula of budget n is, with probability 4/9 and if n ≥ 2, two formulas of budget ⌊n/2⌋ combined by `and` or
 `or` with equal probability, else one of the four variables; in both cases it is then negated with probability
 1/3. Both formulas have budget 12. Pairs with a tautology or a contradiction are rejected. Pairs are grouped
-by the number of operators of the formula that has more (the last group has 12 and more), duplicates are
+by the number of operations of the formula that has more (the last group has 12 and more), duplicates are
 dropped, and the first 85 % of a group are training data.
 """
 
@@ -21,7 +21,7 @@ from tasks.runs.errors import UserError
 OFFICIAL_COUNT = 500_000
 BUDGET = 12
 LONG_BUDGET = 24
-"""Budget of formulas with more than 12 operators; it allows one more level of nesting."""
+"""Budget of formulas with more than 12 operations; it allows one more level of nesting."""
 VARIABLES_IN_A_PAIR = 4
 TRAIN_FRACTION = 0.85
 PATIENCE = 2_000_000
@@ -34,7 +34,7 @@ class RandomFormula(NamedTuple):
     Args:
         tokens: token ids, one byte each.
         table: truth table; see `formulas.Formula`.
-        operations: number of operators.
+        operations: number of `and`, `or` and `not`.
     """
 
     tokens: bytes
@@ -86,7 +86,7 @@ def longer(operations: int, count: int, *, seed: int) -> list[FormulaPair]:
     """Generate pairs with a given number of operations, also more than in the official data.
 
     Args:
-        operations: number of operators of the formula that has more, from 0 to 46 (the maximum for a budget
+        operations: number of operations of the formula that has more, from 0 to 46 (the maximum for a budget
             of 24).
         count: number of distinct pairs.
         seed: not negative.
