@@ -104,6 +104,19 @@ class Evaluation:
         rows: list[list[int]] = counts.tolist()
         return rows
 
+    def scored_trees(self, min_words: int) -> list[tuple[Tree, Tree, list[str]]]:
+        """The induced tree, the true tree and the words of each sentence that `span_f1` scores.
+
+        Args:
+            min_words: shorter sentences are left out, and so are those without a true tree.
+        """
+        return [
+            (tree, sentence.tree, sentence.words)
+            for index, trees in enumerate(self.trees or ())
+            for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
+            if sentence.tree is not None and len(sentence.words) >= min_words
+        ]
+
     def span_f1(self, min_words: int) -> TreeScores:
         """Compute the F1 of the induced trees, and of baselines, against the true trees.
 
@@ -113,18 +126,10 @@ class Evaluation:
             Scores by convention; empty if the model induces no trees, no true tree is known, or all sentences
             are left out.
         """
-        scored = self._scored_trees(min_words)
+        scored = self.scored_trees(min_words)
         if not scored:
             return {}
         return score_trees([tree for tree, _, _ in scored], [true for _, true, _ in scored])
-
-    def count_scored_trees(self, min_words: int) -> int:
-        """Count the induced trees that `span_f1` scores.
-
-        Args:
-            min_words: shorter sentences are left out.
-        """
-        return len(self._scored_trees(min_words))
 
     def valid_trees(self, min_words: int, valid_spans: ValidSpans | None) -> dict[str, float]:
         """Compute the fraction of the induced trees, and of baselines, that are valid.
@@ -139,7 +144,7 @@ class Evaluation:
         """
         if valid_spans is None:
             return {}
-        scored = self._scored_trees(min_words)
+        scored = self.scored_trees(min_words)
         valid = [valid_spans(true, words) for _, true, words in scored]
         return valid_fractions([tree for tree, _, _ in scored], valid)
 
@@ -170,18 +175,6 @@ class Evaluation:
                     to_brackets(tree, escape_parentheses(sentence.words)) for tree, sentence in pairs
                 ]
             yield row
-
-    def _scored_trees(self, min_words: int) -> list[tuple[Tree, Tree, list[str]]]:
-        """The induced tree, the true tree and the words of each sentence that is scored.
-
-        Sentences with fewer words than `min_words` or without a true tree are left out.
-        """
-        return [
-            (tree, sentence.tree, sentence.words)
-            for index, trees in enumerate(self.trees or ())
-            for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
-            if sentence.tree is not None and len(sentence.words) >= min_words
-        ]
 
 
 class ExamplePrediction(NamedTuple):

@@ -139,7 +139,7 @@ class ClassifierTask(Generic[Config]):
             "confusion": evaluation.confusion(len(model.classes)) if self.report_confusion else None,
             "span_f1": evaluation.span_f1(self.min_words),
             "valid_trees": evaluation.valid_trees(self.min_words, self.valid_spans),
-            "scored_trees": evaluation.count_scored_trees(self.min_words),
+            "scored_trees": len(evaluation.scored_trees(self.min_words)),
             "punctuation": self.punctuation,
         }
 

@@ -54,6 +54,6 @@ def test_trees_and_baselines_are_compared_with_the_true_trees(name, make):
 def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     data = Pairs.from_texts([("( not a )", "( not b )"), ("( not a )", "c")])
     evaluation = Evaluation(data, np.eye(7)[data.labels], [((0, 1), (0, 1)), ((0, 1), 0)])
-    assert [evaluation.count_scored_trees(words) for words in (1, 2, 3)] == [4, 3, 0]
+    assert [len(evaluation.scored_trees(words)) for words in (1, 2, 3)] == [4, 3, 0]
     assert evaluation.span_f1(2)
     assert evaluation.span_f1(3) == {}
