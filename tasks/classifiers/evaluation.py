@@ -21,7 +21,7 @@ from tasks.reporting.induced_trees import TreeScores, score_trees, valid_fractio
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
-from tasks.treebank.escapes import escape_parentheses
+from tasks.spelling.escapes import escape_parentheses
 
 Groups = Mapping[str, NDArray[np.bool_]]
 """Groups of examples: by name, a mask (n,) of the examples in the group."""

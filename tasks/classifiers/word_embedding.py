@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 from ordered_memory.devices import copy_to
-from tasks.treebank.escapes import escape
+from tasks.spelling.escapes import escape
 
 
 class WordEmbedding(nn.Module):

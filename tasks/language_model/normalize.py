@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tasks.language_model.ptb_spelling import NUMERAL, is_number
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.treebank.words import ABBREVIATION, OPENING_QUOTE
+from tasks.spelling.words import ABBREVIATION, OPENING_QUOTE
 
 PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|\.{2,}|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
 """Removed; commas and colons in numbers are kept."""

@@ -12,7 +12,7 @@ from typing import Literal
 from tasks.language_model.normalize import is_normalized, normalize
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.vocabulary import Vocabulary, split_at_spaces
-from tasks.treebank.words import split_as_treebank
+from tasks.spelling.words import split_as_treebank
 
 Tokenization = Literal["auto", "mikolov", "treebank", "spaces"]
 

@@ -48,7 +48,7 @@ from tasks.runs.options import check_unused
 from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
-from tasks.treebank.escapes import escape_parentheses
+from tasks.spelling.escapes import escape_parentheses
 
 TEMPERATURES = (1e-6, 1e6)
 """Bounds of `--temperature`. Far beyond them, the scores that CKY compares overflow, or are rounded to the

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ordered_memory.devices import copy_to
 from tasks.runs.errors import UserError
+from tasks.spelling.escapes import undo_escapes
 from tasks.sst.encoder_files import find_encoder, fingerprint
-from tasks.treebank.escapes import undo_escapes
 
 STARTS_AFTER_PADDING = {
     *("camembert", "data2vec-text", "esm", "ibert", "layoutlmv3", "lilt", "longformer", "luke", "markuplm"),

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
+from tasks.spelling.escapes import undo_escapes
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.vectors import Vectors, load_vectors
-from tasks.treebank.escapes import undo_escapes
 
 EMBEDDING = "embedding"
 """The key of `describe` in the metadata of a checkpoint."""

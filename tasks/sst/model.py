@@ -22,12 +22,12 @@ from tasks.runs.checkpoints import load_weights
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.options import check_text
+from tasks.spelling.words import split_as_treebank
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases, unlabeled_sentences
 from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
 from tasks.sst.vectors import coverage_text, shortened
-from tasks.treebank.words import split_as_treebank
 
 CLASSES = {
     2: ("- negative", "+ positive"),

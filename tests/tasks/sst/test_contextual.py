@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from tasks.runs.errors import UserError
+from tasks.spelling.escapes import undo_escapes
 from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer
 from tasks.sst.encoder_files import find_encoder
-from tasks.treebank.escapes import undo_escapes
 from tests.tolerances import assert_close
 
 transformers = pytest.importorskip("transformers", reason="needs pip install '.[contextual]'")
