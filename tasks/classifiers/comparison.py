@@ -35,7 +35,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, read_json
 from tasks.runs.options import option_words
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory, test_digest
+from tasks.runs.run_directory import RunDirectory, digest_of_test_data
 from tasks.runs.saved_config import config_from_dict, is_data_path
 
 MOST_OPTIONS = 3
@@ -322,7 +322,7 @@ def _test_data(run: FinishedRun) -> tuple[Any, ...]:
     sizes = _test_sizes(run)
     part = run.results.get("part")
     config: ClassifierConfig = run.config
-    identity = test_digest(run.results) or (config.seed_of_data if config.generates_data else None)
+    identity = digest_of_test_data(run.results) or (config.seed_of_data if config.generates_data else None)
     return part, run.results["examples"], sizes, identity
 
 

@@ -17,7 +17,7 @@ from tasks.runs.interfaces import Experiment
 from tasks.runs.options import flag
 from tasks.runs.progress import finished_text, stop_reason_text
 from tasks.runs.record import record_end
-from tasks.runs.run_directory import RunDirectory, test_digest
+from tasks.runs.run_directory import RunDirectory, digest_of_test_data
 from tasks.runs.saved_config import changed_options, check_types, config_to_dict
 from tasks.runs.threads import use_threads
 
@@ -132,7 +132,7 @@ def _is_tested(run: RunDirectory, experiment: Experiment) -> bool:
         results = run.read_results()
     except UserError:
         return False
-    return results is not None and test_digest(results) in (None, experiment.data["test"])
+    return results is not None and digest_of_test_data(results) in (None, experiment.data["test"])
 
 
 def _check_limits(trainer: Trainer, done: bool) -> None:

@@ -246,7 +246,7 @@ def selection_score(row: Mapping[str, Any], where: str) -> float:
     return -float(value) if name == "validation_loss" else float(value)
 
 
-def test_digest(results: Any) -> str | None:
+def digest_of_test_data(results: Any) -> str | None:
     """The digest of the data that a run was tested on; None if an older version wrote the results.
 
     Args:

@@ -6,11 +6,9 @@ validation data only.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
-from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -38,7 +36,7 @@ from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict, config_to_dict
+from tasks.runs.saved_config import config_from_dict, config_to_dict, metadata_digests
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 from tasks.runs.validation import validate
@@ -65,7 +63,7 @@ class Trainer:
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
         self.fingerprint = self.objective.fingerprint()
-        self.digests = _digests(experiment.metadata, leave_out=vars(config))
+        self.digests = metadata_digests(experiment.metadata, leave_out=vars(config))
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
@@ -394,12 +392,3 @@ class Trainer:
             bar.set_postfix_str(
                 ", ".join([*metric_texts, remaining_text(self.progress, self.config)]), refresh=False
             )
-
-
-def _digests(metadata: dict[str, Any], leave_out: Collection[str]) -> dict[str, str]:
-    """Hashes of the metadata that are not options, such as the vocabulary."""
-    return {
-        name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-        for name, value in metadata.items()
-        if name not in leave_out
-    }
