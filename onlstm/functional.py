@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from einops import repeat
 from torch import Tensor
 
+from onlstm.checks import check_batch_sizes, check_recurrence
 from ordered_memory.cumulative import cumax
 
 
@@ -151,13 +152,16 @@ def run_recurrence(
 
     Args:
         tokens: x, (P, features).
-        batch_sizes: number of sequences at each step: T positive, non-increasing numbers with sum P.
+        batch_sizes: number of sequences at each step: T positive, non-increasing numbers with sum P; zeros if
+            there are no tokens.
         weights: W, U and b.
         hidden: initial h, (B, H).
         cell: initial c, (B, H).
         chunk_size: C.
     Returns:
         Outputs, the state after each sequence's last token, and distances.
+    Raises:
+        ValueError: the shapes of the arguments do not match, or `batch_sizes` do not fit them.
     Example:
         >>> weights = Weights(torch.zeros(10, 3), torch.zeros(10, 2), None)
         >>> state = torch.zeros(2, 2), torch.zeros(2, 2)
@@ -165,6 +169,7 @@ def run_recurrence(
         >>> result.output.shape, result.cell.shape
         (torch.Size([5, 2]), torch.Size([2, 2]))
     """
+    check_recurrence(tokens, batch_sizes, weights, hidden, cell, chunk_size)
     # Under autocast, matrix products have the autocast dtype, and everything else that of the state.
     from_tokens = F.linear(tokens, weights.weight_ih, weights.bias).to(cell.dtype)  # W x_t + b
     outputs: list[Tensor] = []
@@ -187,7 +192,10 @@ def run_recurrence(
 
 def _sizes(batch_sizes: Sequence[int] | Tensor, num_tokens: int, num_sequences: int) -> list[int]:
     """`batch_sizes` as ints. If all lengths are equal, no tensor values are read, so that tracing works."""
-    if not isinstance(batch_sizes, Tensor):
-        return list(batch_sizes)
-    steps = batch_sizes.shape[0]
-    return [num_sequences] * steps if num_tokens == steps * num_sequences else batch_sizes.tolist()
+    steps = len(batch_sizes)
+    if isinstance(batch_sizes, Tensor) and num_tokens == steps * num_sequences:
+        return [num_sequences] * steps
+    sizes = batch_sizes.tolist() if isinstance(batch_sizes, Tensor) else list(batch_sizes)
+    if num_tokens and not torch.compiler.is_compiling():  # a graph does not know the values
+        check_batch_sizes(sizes, num_tokens, num_sequences)
+    return sizes

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from onlstm.checks import check_batch_sizes, check_recurrence
 from onlstm.functional import RecurrenceOutput, Weights
 from ordered_memory.backends import operators
 from ordered_memory.checks import check_device, check_dtype
@@ -60,15 +61,9 @@ class Implementation(operators.Implementation):
         return RecurrenceOutput(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
     def check(self, inputs: Inputs) -> None:
-        _check_shapes(inputs)
-        sizes: list[int] = inputs.batch_sizes.tolist()
-        tokens, batch_size = len(inputs.tokens), len(inputs.hidden)
-        if not sizes or sorted(sizes, reverse=True) != sizes or sizes[-1] < 1:
-            raise ValueError(f"batch_sizes must be positive and non-increasing, got {sizes[:20]}")
-        if sizes[0] > batch_size:
-            raise ValueError(f"batch_sizes[0] must be at most {batch_size} (B), got {sizes[0]}")
-        if sum(sizes) != tokens:
-            raise ValueError(f"tokens must have shape {(sum(sizes), '…')}, got {tuple(inputs.tokens.shape)}")
+        tokens, batch_sizes, *weights, hidden, cell, chunk_size, _ = inputs
+        check_recurrence(tokens, batch_sizes, Weights(*weights), hidden, cell, chunk_size)
+        check_batch_sizes(batch_sizes.tolist(), len(tokens), len(hidden))
 
 
 def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> str | None:
@@ -118,31 +113,6 @@ def run(
         tensors = (tokens.to(dtype), sizes, *weights, hidden.to(dtype), cell.to(dtype))
         save = operators.needs_backward(tensors)
         return RecurrenceOutput(*operator(*tensors, chunk_size, bfloat16, save)[:5])
-
-
-def _check_shapes(inputs: Inputs) -> None:
-    tokens, weight_hh, hidden = inputs.tokens, inputs.weight_hh, inputs.hidden
-    for name, tensor, axes in (
-        ("tokens", tokens, 2),
-        ("batch_sizes", inputs.batch_sizes, 1),
-        ("weights.weight_hh", weight_hh, 2),
-        ("hidden", hidden, 2),
-    ):
-        if tensor.dim() != axes:
-            raise ValueError(f"{name} must have {axes} axes, got shape {tuple(tensor.shape)}")
-    (rows, size), chunk_size = weight_hh.shape, inputs.chunk_size
-    if chunk_size < 1 or size % chunk_size or rows != 4 * size + 2 * (size // chunk_size):
-        raise ValueError(
-            f"weights.weight_hh must be (4H + 2M, H), got {(rows, size)} for chunk_size={chunk_size}"
-        )
-    for name, given, shape in (
-        ("weights.weight_ih", inputs.weight_ih, (rows, tokens.shape[1])),
-        ("weights.bias", inputs.bias, (rows,)),
-        ("hidden", hidden, (len(hidden), size)),
-        ("cell", inputs.cell, (len(hidden), size)),
-    ):
-        if given is not None and tuple(given.shape) != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {tuple(given.shape)}")
 
 
 def states_before(initial: Tensor, packed: Tensor, batch_sizes: Sequence[int]) -> list[Tensor]:

@@ -188,8 +188,9 @@ def test_calls_from_many_threads_give_what_one_alone_gives(three_threads):
             assert_close(output.detach(), expected)
 
 
-@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
-def test_shapes_are_checked_before_c_sees_them():
+@pytest.mark.parametrize("name", NAMES)
+def test_the_shapes_of_the_loop_are_checked(name):
+    run = BACKENDS[name].run_recurrence
     good = {
         "tokens": torch.zeros(3, 5),
         "batch_sizes": [2, 1],
@@ -198,7 +199,7 @@ def test_shapes_are_checked_before_c_sees_them():
         "cell": torch.zeros(2, 4),
         "chunk_size": 2,
     }
-    native.run_recurrence(**good)
+    run(**good)
     for bad, message in (
         ({"weights": good["weights"]._replace(weight_hh=torch.zeros(18, 4))}, "weights.weight_hh must be"),
         (
@@ -206,15 +207,25 @@ def test_shapes_are_checked_before_c_sees_them():
             "weights.weight_ih must have shape",
         ),
         ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
-        ({"weights": good["weights"]._replace(bias=torch.zeros(20).double())}, "weights.bias must have"),
         ({"chunk_size": 3}, "weights.weight_hh must be"),
-        ({"tokens": torch.zeros(4, 5)}, "tokens must have shape"),
+        ({"tokens": torch.zeros(4, 5)}, "tokens must have 3 rows, the sum of batch_sizes, got 4"),
         ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
-        ({"cell": torch.zeros(3, 4)}, "cell must have shape"),
+        ({"cell": torch.zeros(1, 4)}, "cell must have shape"),
         ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, r"batch_sizes\[0\] must be at most 1"),
+        *(
+            ({"batch_sizes": sizes}, "batch_sizes must be positive and non-increasing")
+            for sizes in ([1, 2], torch.tensor([1, 2]), [2, 1, 0], [], [4, -1])
+        ),
     ):
         with pytest.raises(ValueError, match=message):
-            native.run_recurrence(**{**good, **bad})
+            run(**{**good, **bad})
+
+
+@pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+def test_the_dtype_of_the_bias_is_checked():
+    weights = Weights(torch.zeros(20, 5), torch.zeros(20, 4), torch.zeros(20).double())
+    with pytest.raises(ValueError, match=r"^weights\.bias must have dtype torch\.float32"):
+        native.run_recurrence(torch.zeros(3, 5), [2, 1], weights, *[torch.zeros(2, 4)] * 2, 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
