@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.serialization import add_safe_globals
 
 from onlstm.backends import BACKENDS
@@ -343,19 +344,17 @@ class LanguageModel(LanguageModelBase):
 
     def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run an nn.LSTM with DropConnect, which the module itself does not support."""
-        if not self.training or self.weight_dropout == 0:
-            output, new_state = lstm(x, state)
-            return output, new_state
-        if state is None:
-            zeros = x.new_zeros(1, x.shape[1], lstm.hidden_size)
-            state = zeros, zeros
-        # torch.lstm itself would read beyond a state that is too small.
-        lstm.check_forward_args(x, state, None)
-        parameters: dict[str, Tensor] = dict(lstm.named_parameters())
-        parameters["weight_hh_l0"] = F.dropout(parameters["weight_hh_l0"], self.weight_dropout)
-        weights = [parameters[f"{name}_l0"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        output, hidden, cell = torch.lstm(x, state, weights, True, 1, 0.0, True, False, False)
-        return output, (hidden, cell)
+        weights: dict[str, Tensor] = {}
+        if self.training and self.weight_dropout > 0:
+            name, parameters = "weight_hh_l0", dict(lstm.named_parameters())
+            if name not in parameters:
+                raise ValueError(
+                    f"weight_dropout={self.weight_dropout:g} drops entries of {name}, which must be a "
+                    f"parameter of each LSTM, got {', '.join(parameters)}: set weight_dropout = 0"
+                )
+            weights[name] = F.dropout(parameters[name], self.weight_dropout)
+        output, new_state = functional_call(lstm, weights, (x, state)) if weights else lstm(x, state)
+        return output, new_state
 
 
 # `torch.load(weights_only=True)` accepts a pickled model.

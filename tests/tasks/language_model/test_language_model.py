@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import prune
 
 from onlstm.language_model import LanguageModel
 from ordered_memory.trees import spans
@@ -166,6 +167,29 @@ def test_dropconnect_of_an_lstm_is_an_lstm_with_fewer_weights():
     dropped.sum().backward()
     assert (model.layers[0].weight_hh_l0.grad == 0).float().mean() > 0.2
     torch.testing.assert_close(model.eval()(tokens).logits, model(tokens).logits)
+
+
+@pytest.mark.parametrize("weight_dropout", [0.0, 0.5])
+def test_hooks_of_a_layer_are_called_with_and_without_dropconnect(weight_dropout):
+    model = build(LSTM, weight_dropout=weight_dropout)
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    outputs = []
+    model.layers[-1].register_forward_hook(lambda _layer, _inputs, output: outputs.append(output[0]))
+    raw = model(torch.randint(11, (6, 2))).raw
+    assert len(outputs) == 1
+    assert torch.equal(outputs[0], raw)
+    torch.testing.assert_close(dict(model.state_dict()), weights, rtol=0, atol=0)
+
+
+def test_dropconnect_refuses_an_lstm_whose_weights_are_computed():
+    model, tokens = build(LSTM, weight_dropout=0.5), torch.randint(11, (6, 2))
+    prune.l1_unstructured(model.layers[0], "weight_hh_l0", 0.5)
+    with pytest.raises(ValueError, match=r"^weight_dropout=0.5 drops entries of weight_hh_l0, which .*_orig"):
+        model(tokens)
+    model.weight_dropout = 0
+    model(tokens).logits.sum().backward()
+    gradient = model.layers[0].weight_hh_l0_orig.grad
+    assert torch.equal(gradient == 0, model.layers[0].weight_hh_l0_mask == 0)
 
 
 @pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
