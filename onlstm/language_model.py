@@ -20,7 +20,7 @@ from onlstm.backends import BACKENDS
 from onlstm.distances import Distances
 from onlstm.layer import ONLSTM
 from onlstm.parameters import State, check_pair
-from ordered_memory.checks import check_fraction, check_name, check_tensor, positive_int
+from ordered_memory.checks import check_fraction, check_name, check_tensor, check_words, positive_int
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 from ordered_memory.modes import autocast_of_lstm
@@ -55,9 +55,7 @@ def _check_words(vocabulary: object) -> None:
     """Check that a vocabulary is a list or a tuple of strings: others have no order, or are not saved."""
     if not isinstance(vocabulary, list | tuple):
         raise TypeError(f"vocabulary must be a list of words, got {reprlib.repr(vocabulary)}")
-    for word in vocabulary:
-        if not isinstance(word, str):
-            raise TypeError(f"the words of vocabulary must be strings, got {word!r}")
+    check_words("vocabulary", vocabulary)
 
 
 DROPOUT = ("embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout", "weight_dropout")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 import warnings
 from typing import NoReturn
@@ -40,7 +41,7 @@ class OrderedNeurons(nn.Module):
         Args:
             value: the sum of both biases; 1 is the common choice for LSTMs.
         Raises:
-            ValueError: there are no biases, or one is parametrized or pruned.
+            ValueError: `value` is not a finite number, there are no biases, or one is parametrized or pruned.
         Example:
             >>> from onlstm import ONLSTM
             >>> lstm = ONLSTM(10, 20, chunk_size=5)
@@ -48,6 +49,8 @@ class OrderedNeurons(nn.Module):
             >>> (lstm.bias_ih_l0 + lstm.bias_hh_l0)[20:40].unique()
             tensor([1.], grad_fn=<Unique2Backward0>)
         """
+        if not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise ValueError(f"value must be a finite number, got {value!r}")
         parametrized = [name for name in getattr(self, "parametrizations", {}) if name.startswith("bias")]
         if parametrized:
             raise ValueError(

@@ -31,11 +31,12 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
         scores: a, (..., N), real.
         occupancy: (..., N + 1), fractions in [0, 1]: →π of the previous step, followed by one entry that
             is 0 before the first token and 1 after it.
-        threshold: an occupancy below this counts as 0, in [0, 1].
+        threshold: an occupancy below this counts as 0, in [0, 1]. An occupancy that counts as 0, or is 0, has
+            a gradient of 0.
     Returns:
         p, (..., N): non-negative; sums to 1 over the slots, or is all 0 if the memory is empty.
     Raises:
-        ValueError: `occupancy` does not have N + 1 entries.
+        ValueError: `occupancy` does not have N + 1 entries, or `threshold` is not in [0, 1].
     Example:
         >>> masked_attention(torch.zeros(3), torch.tensor([0.0, 0.0, 1.0, 1.0]))
         tensor([0.0000, 0.5000, 0.5000])
@@ -45,6 +46,8 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
             f"occupancy must have {scores.shape[-1] + 1} entries, one more than scores, got "
             f"{occupancy.shape[-1]}"
         )
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold must lie in [0, 1], got {threshold!r}")
     mask = occupancy[..., 1:]
     mask = mask.masked_fill(mask < threshold, 0.0)
     scores = scores.masked_fill(mask == 0, -math.inf)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 
 import numpy as np
 
+from ordered_memory.checks import as_int, positive_int
 from ordered_memory.trees import Tree, reduce_topmost
 
 
@@ -18,7 +18,7 @@ def left_branching(n: int) -> Tree:
     Returns:
         A binary tree.
     Raises:
-        ValueError: n < 1.
+        ValueError: n is not an integer of at least 1.
     Example:
         >>> left_branching(4)
         (((0, 1), 2), 3)
@@ -37,7 +37,7 @@ def right_branching(n: int) -> Tree:
     Returns:
         A binary tree.
     Raises:
-        ValueError: n < 1.
+        ValueError: n is not an integer of at least 1.
     Example:
         >>> right_branching(4)
         (0, (1, (2, 3)))
@@ -57,7 +57,7 @@ def balanced(n: int) -> Tree:
     Returns:
         A binary tree.
     Raises:
-        ValueError: n < 1.
+        ValueError: n is not an integer of at least 1.
     Example:
         >>> balanced(5)
         (((0, 1), 2), (3, 4))
@@ -83,13 +83,15 @@ def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
     Returns:
         One binary tree for each length.
     Raises:
-        ValueError: a length below 1.
+        ValueError: a length is not an integer of at least 1, or the seed not one of at least 0.
     Example:
         >>> random_trees([1, 2], seed=0)
         [0, (0, 1)]
     """
-    rng = np.random.default_rng(seed)
-    return [_random_tree(len(_leaf_range(operator.index(n))), rng) for n in lengths]
+    if not isinstance(as_int(seed), int) or seed < 0:
+        raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
+    rng = np.random.default_rng(as_int(seed))
+    return [_random_tree(positive_int(f"lengths[{i}]", n), rng) for i, n in enumerate(lengths)]
 
 
 def _random_tree(n: int, rng: np.random.Generator) -> Tree:
@@ -117,9 +119,7 @@ def _random_tree(n: int, rng: np.random.Generator) -> Tree:
 
 
 def _leaf_range(n: int) -> range:
-    if n < 1:
-        raise ValueError(f"expected at least one leaf, got n = {n}")
-    return range(n)
+    return range(positive_int("n", n))
 
 
 def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
@@ -132,15 +132,12 @@ def baselines(lengths: Iterable[int], seed: int = 0) -> dict[str, list[Tree]]:
         The trees by name: left-branching, right-branching, balanced, random (uniform). Sentences of one
         length have the same tree object, except for the random trees.
     Raises:
-        ValueError: a length below 1.
+        ValueError: as `random_trees`.
     Example:
         >>> baselines([3])["balanced"]
         [((0, 1), 2)]
     """
-    sizes = list(lengths)
-    for i, size in enumerate(sizes):
-        if size < 1:
-            raise ValueError(f"lengths must be at least 1, got lengths[{i}] = {size}")
+    sizes = [positive_int(f"lengths[{i}]", size) for i, size in enumerate(lengths)]
     builders = {"left-branching": left_branching, "right-branching": right_branching, "balanced": balanced}
     by_length = {name: {n: build(n) for n in set(sizes)} for name, build in builders.items()}
     trees = {name: [built[n] for n in sizes] for name, built in by_length.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_tensor
+from ordered_memory.checks import check_tensor, positive_int
 from ordered_memory.trees import Span, Tree, check_tokens, leaves, spans
 
 
@@ -27,7 +27,7 @@ def to_chart(tree: Tree, length: int | None = None) -> Tensor:
     """
     size = len(leaves(tree))
     check_tokens(tree, range(size))
-    length = size if length is None else length
+    length = size if length is None else positive_int("length", length)
     if length < size:
         raise ValueError(f"expected length to be at least {size}, the leaves of the tree, got {length}")
     chart = torch.zeros(length, length, dtype=torch.bool)

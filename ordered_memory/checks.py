@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 import operator
-from collections.abc import Collection, Sequence
+import reprlib
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,20 @@ def check_sequences(name: str, value: object) -> Tensor:
     if value.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got {value.layout}: call its method to_dense")
     return value
+
+
+def check_words(name: str, words: Iterable[object]) -> None:
+    """Check that every word of a sequence, or of a vocabulary, is a string.
+
+    Args:
+        name: name of the argument, for the error message.
+        words: value of the argument.
+    Raises:
+        TypeError: a word is not a string.
+    """
+    for i, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(f"{name}[{i}] must be a string, got {reprlib.repr(word)}")
 
 
 def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:

@@ -5,6 +5,7 @@ B is the number of sentences, T the number of tokens of the longest.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,10 +136,10 @@ def check_temperature(temperature: float) -> None:
     Args:
         temperature: τ.
     Raises:
-        ValueError: it is not positive.
+        ValueError: it is not a positive number.
     """
-    if not temperature > 0:
-        raise ValueError(f"expected temperature > 0, got {temperature}")
+    if not isinstance(temperature, (numbers.Real, Tensor)) or not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature!r}")
 
 
 def as_float64(name: str, values: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ordered_memory.checks import check_words
 from ordered_memory.trees import Span, Tree, check_tokens, depth, fold, to_nltk
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         Several lines of text.
     Raises:
         ModuleNotFoundError: nltk is not installed.
-        TypeError: not a tree.
+        TypeError: not a tree, or a token is not a string.
         ValueError: not a tree over the tokens.
         RecursionError: the tree is too deep for nltk, which draws about 900 levels; `tree_svg` draws more.
     Example:
@@ -62,6 +63,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
         _┌───┴───┐___│
         _a_______b___c
     """
+    check_words("tokens", tokens)
     # The leaves are positions, because nltk would not keep words as leaves in order.
     positions = to_nltk(tree, range(len(tokens)), "·")
     from nltk.tree.prettyprinter import TreePrettyPrinter
@@ -105,7 +107,7 @@ def tree_svg(
         One `<svg>` element, see `valid_xml`. A page may style its classes: `branch`, `branch wrong`, `leaf`,
         and `node positive` or `node negative` with its `--strength` (percent).
     Raises:
-        TypeError: not a tree.
+        TypeError: not a tree, or a token is not a string.
         ValueError: not a tree over the tokens, or the sentiment of a node is missing or outside [-1, 1].
     Example:
         >>> svg = tree_svg(((0, 1), 2), ["the", "cat", "sat"])
@@ -113,6 +115,7 @@ def tree_svg(
         ('<svg', 3)
     """
     check_tokens(tree, tokens)
+    check_words("tokens", tokens)
     children = _children(tree)
     height_of: dict[Span, int] = {}
     for span, child_spans in children.items():  # children before parents
@@ -179,6 +182,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     Returns:
         A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom.
     Raises:
+        TypeError: a token is not a string.
         ValueError: the attention is not (T, N) for T tokens.
         ModuleNotFoundError: matplotlib is not installed.
     Example:
@@ -188,6 +192,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     values = _array(attention)
     if values.ndim != 2 or len(values) != len(tokens):
         raise ValueError(f"attention must be (T, N) with T = {len(tokens)} tokens, got {values.shape}")
+    check_words("tokens", tokens)
     steps, slots = values.shape
     figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots)
     axes = figure.add_subplot()
@@ -195,7 +200,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     vertical = steps > 30 or any(len(token) > MAX_HORIZONTAL_LABEL for token in tokens)
     axes.set_xticks(
         range(steps),
-        list(tokens),
+        [_one_line(token) for token in tokens],
         family="monospace",
         fontsize=8,
         rotation=90 * vertical,
@@ -203,7 +208,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     )
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")
-    axes.set_title(title, fontsize=9, parse_math=False)
+    axes.set_title(valid_xml(title), fontsize=9, parse_math=False)
     figure.colorbar(image, ax=axes, label="$p_t$", ticks=[0, 0.5, 1])
     return figure
 
@@ -217,6 +222,7 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
     Returns:
         Several lines of text. The longest bar is that of the largest distance.
     Raises:
+        TypeError: a word is not a string.
         ValueError: there is not one finite number for each word.
     Example:
         >>> print(distances_text([2.0, 1.0], ["the", "cat"]).replace("█", "="))
@@ -228,6 +234,7 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
         raise ValueError(
             f"expected distances to be {len(words)} finite numbers, one for each word, got {values.tolist()}"
         )
+    check_words("words", words)
     words = [_one_line(word) for word in words]
     widest = max(map(len, words), default=0)
     largest = values.max(initial=1e-9)
@@ -250,7 +257,7 @@ def distances_figure(
     Returns:
         A figure with the words from left to right.
     Raises:
-        TypeError: an entry of `trees` is not a tree.
+        TypeError: an entry of `trees` is not a tree, or a word is not a string.
         ValueError: the distances do not have a row for each name and tree and a column for each word, or a
             tree is not over the words.
         ModuleNotFoundError: matplotlib is not installed.
@@ -261,6 +268,8 @@ def distances_figure(
             f"expected distances to be (layers, words) = ({len(names)}, {len(words)}) with a tree for each "
             f"layer, got {values.shape} and {len(trees)} trees"
         )
+    check_words("words", words)
+    check_words("names", names)
     for tree in trees:
         check_tokens(tree, words, "words")
     heights = [0.4 + 0.14 * depth(tree) for tree in trees]
@@ -271,14 +280,14 @@ def distances_figure(
         tree_axes, bar_axes = rows[2 * number], rows[2 * number + 1]
         _draw_tree(tree_axes, tree)
         tree_axes.axis("off")
-        tree_axes.set_title(name, fontsize=9, loc="left", parse_math=False)
+        tree_axes.set_title(valid_xml(name), fontsize=9, loc="left", parse_math=False)
         bar_axes.bar(range(len(words)), values[number], width=0.7, color=BAR)
         bar_axes.set_ylabel("distance", fontsize=8)
         bar_axes.tick_params(labelsize=8, labelbottom=True)
         bar_axes.spines[["top", "right"]].set_visible(False)
         bar_axes.set_xticks(
             range(len(words)),
-            list(words),
+            [_one_line(word) for word in words],
             rotation=35,
             ha="right",
             rotation_mode="anchor",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.checks import check_tensor, check_words, sequence_lengths
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
@@ -69,7 +69,7 @@ def read_output(
     Returns:
         B traces. Those of Ordered Memory have `memory` and `nodes`, those of ON-LSTM `layers`.
     Raises:
-        TypeError: the output is not that of such a layer, or has no distances.
+        TypeError: the output is not that of such a layer, or has no distances; or a token is not a string.
         ValueError: the numbers of tokens differ from the lengths, or these from those of a packed batch; the
             output is not of a batch; the direction is unknown or not one that the layer reads in; or as in
             `read_attention` and `read_distances`.
@@ -132,7 +132,7 @@ def read_attention(
     Returns:
         A trace with `memory` and `nodes`.
     Raises:
-        TypeError: the attention is not a tensor.
+        TypeError: the attention is not a tensor, or a token is not a string.
         ValueError: the attention is not (T, N) for T tokens, or an entry is NaN, infinite or negative; or the
             first token that is read attends to a slot, or a later one attends to none; or the direction is
             unknown.
@@ -208,7 +208,7 @@ def read_distances(
     Returns:
         A trace with `layers`.
     Raises:
-        TypeError: the distances are not a tensor.
+        TypeError: the distances are not a tensor, or a token is not a string.
         ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
             temperature is not positive, or the direction is unknown.
     Example:
@@ -260,6 +260,7 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
         A trace with `nodes`.
     Raises:
         TypeError, ValueError: not a tree over these tokens.
+        TypeError: a token is not a string.
     Example:
         >>> trace = read_tree(((0, 1), 2), ["the", "cat", "sat"])
         >>> trace["nodes"][0]
@@ -278,9 +279,11 @@ def empty_trace(tokens: Sequence[str], direction: ReadingDirection = "forward") 
     Returns:
         A trace to which an answer or a true tree may be added.
     Raises:
+        TypeError: a token is not a string.
         ValueError: the direction is unknown.
     """
     check_direction(direction)
+    check_words("tokens", tokens)
     return {
         "tokens": list(tokens),
         "caption": "",

@@ -15,6 +15,8 @@ from typing import Any, NotRequired, TypedDict
 from ordered_memory.tree_recovery import ReadingDirection
 
 FORMAT, VERSION = "ordered-memory-trace", 1
+REQUIRED = ("tokens", "caption", "direction", "words")
+"""Keys that every trace has."""
 
 
 class Node(TypedDict):
@@ -155,7 +157,8 @@ def to_json(traces: Sequence[Trace]) -> str:
     Returns:
         The text of the JSON document.
     Raises:
-        TypeError: one trace in place of a list, or a value that JSON does not have.
+        TypeError: one trace in place of a list, an entry that is not a trace, or a value that JSON does not
+            have.
         ValueError: a number is NaN or infinity.
     Example:
         >>> to_json([{"tokens": ["a"], "caption": "", "direction": "forward", "words": [0]}])[:52]
@@ -163,7 +166,13 @@ def to_json(traces: Sequence[Trace]) -> str:
     """
     if isinstance(traces, Mapping):
         raise TypeError("traces must be a list of traces, got one trace: pass [trace]")
-    document = {"format": FORMAT, "version": VERSION, "traces": list(traces)}
+    traces = list(traces)
+    for i, trace in enumerate(traces):
+        if not isinstance(trace, Mapping) or not all(key in trace for key in REQUIRED):
+            raise TypeError(
+                f"traces[{i}] must be a dictionary with {', '.join(REQUIRED)}, got {reprlib.repr(trace)}"
+            )
+    document = {"format": FORMAT, "version": VERSION, "traces": traces}
     text = json.dumps(
         document, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_numbers
     )

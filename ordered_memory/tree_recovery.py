@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import numbers
 import reprlib
 import warnings
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_name, check_tensor, sequence_lengths
+from ordered_memory.checks import as_int, check_name, check_tensor, positive_int, sequence_lengths
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
@@ -40,7 +40,7 @@ def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
     Returns:
         A binary tree over the tokens.
     Raises:
-        ValueError: no tokens, a tensor with more or less than one axis, or a pointer outside 0..N-1.
+        ValueError: no tokens, a tensor with more or less than one axis, a pointer outside 0..N-1, or N < 1.
         TypeError: a pointer is not an integer.
     Example:
         >>> shift_reduce([0, 2, 1, 2], num_slots=3)
@@ -70,10 +70,16 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
         >>> reductions([0, 2, 1, 2], num_slots=3)
         [0, 0, 0, 2]
     """
+    num_slots = positive_int("num_slots", num_slots)
     values = _to_numbers(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
-    slots = [operator.index(pointer) + 1 for pointer in values[1:]]  # a small integer type would overflow
+    slots: list[int] = []
+    for token, pointer in enumerate(values[1:], start=1):
+        slot = as_int(pointer)
+        if not isinstance(slot, int) or isinstance(slot, bool):
+            raise TypeError(f"expected pointers to be integers, got pointers[{token}] = {pointer!r}")
+        slots.append(slot + 1)
     counts = [0]
     subtrees, head = 1, num_slots
     for token, slot in enumerate(slots, start=1):
@@ -285,11 +291,16 @@ def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tre
     Raises:
         ValueError: no tokens, a tensor with more or less than one axis, a distance that is NaN, or an unknown
             decoding.
+        TypeError: a distance is not a number.
     Example:
         >>> greedy([3.0, 1.0, 2.0], "prpn"), greedy([3.0, 1.0, 2.0], "unbiased")
         ((0, (1, 2)), ((0, 1), 2))
     """
-    d = np.array([float(distance) for distance in _to_numbers(distances, "distances")])
+    values = _to_numbers(distances, "distances")
+    for token, value in enumerate(values):
+        if not isinstance(value, (numbers.Real, Tensor)):
+            raise TypeError(f"expected distances to be numbers, got distances[{token}] = {value!r}")
+    d = np.array([float(value) for value in values])
     check_name("decoding", decoding, GREEDY_DECODINGS)
     if not d.size or np.isnan(d).any():
         raise ValueError(

@@ -11,13 +11,11 @@ Functions that take a tree raise an error for strings and `nltk.Tree`: convert t
 
 from __future__ import annotations
 
-import operator
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-import torch
+from ordered_memory.checks import as_int
 
 if TYPE_CHECKING:
     import nltk
@@ -157,15 +155,11 @@ def fold(
     return _fold(tree, checked_leaf, join, tuple, name)
 
 
-def _position(node: Any, location: Callable[[], str], expected: str = "an integer or a tuple") -> int:
+def _position(node: Any, location: Callable[[], str]) -> int:
     """A leaf as an int. Booleans are not positions, although they are integers in Python."""
-    if type(node) is int:
-        return node
-    try:
-        if not isinstance(node, bool | np.bool_) and getattr(node, "dtype", None) != torch.bool:
-            return operator.index(node)
-    except TypeError:
-        pass
+    position = as_int(node)
+    if isinstance(position, int) and not isinstance(position, bool):
+        return position
     node_type = type(node)
     hint = ""
     if isinstance(node, str):
@@ -173,7 +167,8 @@ def _position(node: Any, location: Callable[[], str], expected: str = "an intege
     elif node_type.__module__.partition(".")[0] == "nltk":
         hint = "; from_nltk converts nltk.Tree"
     raise TypeError(
-        f"expected {location()} to be {expected}, got {node_type.__name__} {reprlib.repr(node)}{hint}"
+        f"expected {location()} to be an integer or a tuple, got {node_type.__name__} "
+        f"{reprlib.repr(node)}{hint}"
     )
 
 
@@ -239,7 +234,11 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
         >>> keep_leaves(((0, 1), ((2, 3), 4)), [0, 2, 4])
         (0, (1, 2))
     """
-    positions = {_position(position, lambda: "what is kept", "integers") for position in kept}
+    positions = set[int]()
+    for position in map(as_int, kept):
+        if not isinstance(position, int) or isinstance(position, bool):
+            raise TypeError(f"expected kept to be integers, got {reprlib.repr(position)}")
+        positions.add(position)
     new_positions = {position: new_position for new_position, position in enumerate(sorted(positions))}
     if not new_positions:
         raise ValueError("expected one leaf or more to keep, got none")

@@ -61,8 +61,9 @@ class Implementation(operators.Implementation):
         return RecurrenceOutput(new(tokens, state[1]), new(state), new(state), new(tokens), new(tokens))
 
     def check(self, inputs: Inputs) -> None:
-        tokens, batch_sizes, *weights, hidden, cell, chunk_size, _ = inputs
-        check_recurrence(tokens, batch_sizes, Weights(*weights), hidden, cell, chunk_size)
+        weights = Weights(inputs.weight_ih, inputs.weight_hh, inputs.bias)
+        tokens, batch_sizes, hidden = inputs.tokens, inputs.batch_sizes, inputs.hidden
+        check_recurrence(tokens, batch_sizes, weights, hidden, inputs.cell, inputs.chunk_size)
         check_batch_sizes(batch_sizes.tolist(), len(tokens), len(hidden))
 
 

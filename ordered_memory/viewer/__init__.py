@@ -33,6 +33,7 @@ def viewer_page(traces: Sequence[Trace], title: str = "What the model did", text
         The text of an HTML file.
     Raises:
         ModuleNotFoundError: Jinja2 is not installed.
+        TypeError: not a list of traces.
         ValueError: there are no traces, or a trace contains NaN or infinity.
     Example:
         >>> import torch
@@ -67,7 +68,7 @@ def write_page(
         path: path of the file; an existing file is replaced.
         traces, title, text: see `viewer_page`.
     Raises:
-        ModuleNotFoundError, ValueError: as in `viewer_page`.
+        ModuleNotFoundError, TypeError, ValueError: as in `viewer_page`.
     Example:
         >>> from ordered_memory.trace import read_tree
         >>> trace = read_tree(((0, 1), 2), ["the", "cat", "sat"])
@@ -85,6 +86,7 @@ def embed(traces: Sequence[Trace]) -> str:
     Returns:
         HTML in which the text of the traces is escaped.
     Raises:
+        TypeError: not a list of traces.
         ValueError: there are no traces, or a trace contains NaN or infinity.
     """
     if not traces:

@@ -753,6 +753,9 @@ def test_the_forget_bias_reaches_the_forget_gate_of_every_layer_and_nothing_else
             assert (total[6:12] == 1.5).all()
         rows = [row for row in range(len(value)) if not (name.startswith("bias") and 6 <= row < 12)]
         assert torch.equal(value[rows], before[name][rows]), name
+    for value in ("a", None, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=f"^value must be a finite number, got {value!r}"):
+            module.set_forget_bias(value)
     with pytest.raises(ValueError, match="bias=False"):
         make(5, 6, bias=False).set_forget_bias(1.0)
     module = make(5, 6)

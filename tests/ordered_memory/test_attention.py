@@ -46,6 +46,12 @@ def test_occupancy_has_one_entry_more_than_scores(width):
         masked_attention(torch.zeros(3, 4), torch.ones(3, width))
 
 
+@pytest.mark.parametrize("threshold", [-0.1, 2, float("nan")])
+def test_the_threshold_is_a_fraction(threshold):
+    with pytest.raises(ValueError, match=re.escape(f"threshold must lie in [0, 1], got {threshold}")):
+        masked_attention(torch.zeros(3), torch.ones(4), threshold)
+
+
 def test_the_threshold_decides_what_counts_as_empty():
     occupancy = torch.tensor([0.0, 0.01, 0.5, 1.0])
     assert masked_attention(torch.zeros(3), occupancy, threshold=0.02)[0] == 0

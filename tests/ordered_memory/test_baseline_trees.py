@@ -16,20 +16,18 @@ DEEP = 3000
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: baseline_trees.left_branching(0), "n = 0"),
-        (lambda: baseline_trees.right_branching(0), "n = 0"),
-        (lambda: baseline_trees.balanced(-1), "n = -1"),
-        (lambda: baseline_trees.random_trees([3, 0], 1), "n = 0"),
+        (lambda: baseline_trees.left_branching(0), "^n must be an integer of at least 1, got 0"),
+        (lambda: baseline_trees.right_branching("a"), "^n must be an integer of at least 1, got 'a'"),
+        (lambda: baseline_trees.balanced(-1), "^n must .* got -1"),
+        (lambda: baseline_trees.random_trees([3, 0], 1), r"^lengths\[1\] must be an integer of at least 1"),
+        (lambda: baseline_trees.random_trees([3, 2.5], 1), r"^lengths\[1\] must be an integer .* got 2\.5"),
+        (lambda: baseline_trees.random_trees([3], -1), "^seed must be an integer of at least 0, got -1"),
+        (lambda: baseline_trees.random_trees([3], None), "^seed must be an integer of at least 0, got None"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_length_of_a_random_tree_is_an_integer():
-    with pytest.raises(TypeError, match="float"):
-        baseline_trees.random_trees([3, 2.5], seed=0)
 
 
 def test_depth_is_no_limit():

@@ -151,8 +151,8 @@ def test_every_decoding_refuses_distances_that_are_nan_and_a_temperature_that_is
             recovery.from_distances(given, decoding=decoding, batch_first=True)
     assert len(recovery.from_distances(d.flip(1), [3, 2], decoding=decoding, batch_first=True)) == 2
     for batch in (d[:1], d[:0]):
-        for temperature in (0.0, -1.0, math.nan):
-            with pytest.raises(ValueError, match=f"expected temperature > 0, got {temperature}"):
+        for temperature in (0.0, -1.0, math.nan, "a", None):
+            with pytest.raises(ValueError, match=f"expected temperature > 0, got {temperature!r}"):
                 recovery.from_distances(batch, decoding=decoding, temperature=temperature, batch_first=True)
 
 

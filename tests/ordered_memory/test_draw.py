@@ -181,6 +181,37 @@ def test_svg_is_valid_for_any_word():
     assert shown == ["a\ufffdb", "\ufffd", "\ufffd", "\ufffd", "é\t"]
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda words: tree_text((0, 1), words),
+        lambda words: tree_svg((0, 1), words),
+        lambda words: attention_figure(np.eye(2), words),
+        lambda words: distances_text([1.0, 2.0], words),
+        lambda words: distances_figure([[1.0, 2.0]], words, [(0, 1)], ["layer"]),
+    ],
+)
+def test_words_are_strings(draw):
+    with pytest.raises(TypeError, match=r"^(words|tokens)\[1\] must be a string, got 3$"):
+        draw(["a", 3])
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("word", ["\ud800", "a\0b", "a\nb", "\x1b"])
+def test_figures_with_any_word_and_title_can_be_saved(word, kind):
+    for figure in (
+        attention_figure(np.eye(2), ["a", word], title=word),
+        distances_figure([[1.0, 2.0]], ["a", word], [(0, 1)], [word]),
+    ):
+        figure.savefig(io.BytesIO(), format=kind)
+        (ticks,) = [
+            [label.get_text() for label in axes.get_xticklabels()]
+            for axes in figure.axes
+            if len(axes.get_xticklabels()) == 2 and "a" in [one.get_text() for one in axes.get_xticklabels()]
+        ]
+        assert len(ticks[1].splitlines()) == 1
+
+
 def test_tensors_that_need_gradients_are_drawn():
     attention = torch.rand(4, 3, dtype=torch.float32, requires_grad=True)
     (image,) = attention_figure(attention, WORDS).axes[0].images

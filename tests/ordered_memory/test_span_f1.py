@@ -227,7 +227,7 @@ def test_nearly_the_whole_is_not_the_whole():
 def test_arguments_of_another_kind_are_named():
     with pytest.raises(TypeError, match="whole_sentence must be True or False, got 'no'"):
         span_f1([(0, 1)], [(0, 1)], level="corpus", whole_sentence="no")
-    with pytest.raises(ValueError, match=r"lengths must be at least 1, got lengths\[1\] = 0"):
+    with pytest.raises(ValueError, match=r"lengths\[1\] must be an integer of at least 1, got 0"):
         baselines([3, 0])
     with pytest.raises(TypeError, match="expected conventions to be of type Convention, got 'sentence'"):
         compare([(0, 1)], [(0, 1)], conventions=["sentence"])

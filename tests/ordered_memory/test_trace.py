@@ -452,6 +452,26 @@ def test_traces_have_no_keys_for_what_a_model_does_not_have() -> None:
     assert trace.keys() == {"tokens", "caption", "direction", "words", "layers"}
 
 
+@pytest.mark.parametrize("wrong", [{}, "a", {"tokens": ["a"]}])
+def test_an_entry_that_is_no_trace_is_named(wrong):
+    for write in (to_json, viewer_page, embed):
+        with pytest.raises(TypeError, match=r"^traces\[1\] must be a dictionary with tokens, .* got"):
+            write([read_tree((0, 1), ["a", "b"]), wrong])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda tokens: read_tree((0, 1), tokens),
+        lambda tokens: read_attention(torch.tensor([[0.0, 0.0], [0.1, 0.9]]), tokens),
+        lambda tokens: read_distances(torch.ones(1, 2), tokens),
+    ],
+)
+def test_tokens_of_a_trace_are_strings(read):
+    with pytest.raises(TypeError, match=r"^tokens\[1\] must be a string, got 3$"):
+        read(["a", 3])
+
+
 def test_one_trace_in_place_of_a_list_is_named():
     trace = read_distances(torch.tensor([[1.0, 2.0, 3.0]]), ["the", "cat", "sat"])
     for write in (to_json, viewer_page, embed):

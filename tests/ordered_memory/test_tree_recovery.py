@@ -103,9 +103,22 @@ def test_pointers_of_a_narrow_type_do_not_overflow(dtype):
         assert recovery.shift_reduce(np.array(pointers, dtype=dtype), num_slots) == expected
 
 
-def test_fractions_are_no_pointers():
-    with pytest.raises(TypeError, match="integer"):
-        recovery.shift_reduce([0, 1.7], 3)
+@pytest.mark.parametrize("pointer", [1.7, None, True, "1"])
+def test_pointers_are_integers(pointer):
+    with pytest.raises(TypeError, match=rf"pointers to be integers, got pointers\[1\] = {pointer!r}"):
+        recovery.shift_reduce([0, pointer], 3)
+
+
+@pytest.mark.parametrize("num_slots", [0, -1, 2.0, "3"])
+def test_there_is_a_whole_number_of_slots(num_slots):
+    with pytest.raises(ValueError, match=f"num_slots must be an integer of at least 1, got {num_slots!r}"):
+        recovery.shift_reduce([0], num_slots)
+
+
+@pytest.mark.parametrize("distance", [None, "2"])
+def test_distances_of_a_list_are_numbers(distance):
+    with pytest.raises(TypeError, match=rf"distances to be numbers, got distances\[1\] = {distance!r}"):
+        recovery.greedy([1.0, distance], "prpn")
 
 
 def test_every_small_tree_can_be_read_off_some_attention():
