@@ -15,7 +15,7 @@ from ordered_memory.cells import NO_CELL_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
-from ordered_memory.state import OrderedMemoryState, check_state
+from ordered_memory.state import OrderedMemoryState, check_loop
 
 
 def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemoryState:
@@ -105,9 +105,9 @@ def run_recurrence(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     Raises:
-        ValueError: `state` does not fit `inputs` in size, dtype or device.
+        ValueError: `state` does not fit `inputs` in size, dtype or device, or `lengths` is not (B,).
     """
-    check_state(state, inputs.shape[1:2], state.memory.shape[1], inputs.shape[2], inputs)
+    check_loop(state, inputs, lengths)
     if lengths is not None:
         lengths = copy_to(lengths, inputs.device)
     outputs, attention = [], []

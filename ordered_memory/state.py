@@ -35,6 +35,22 @@ class OrderedMemoryState(NamedTuple):
         return OrderedMemoryState(*(tensor.to(*args, **kwargs) for tensor in self))
 
 
+def check_loop(state: OrderedMemoryState, inputs: Tensor, lengths: Tensor | None) -> None:
+    """Check that state and lengths match the inputs of the loop over time.
+
+    Args:
+        state: initial state, of any number of slots.
+        inputs: x̃, (T, B, D).
+        lengths: number of tokens of each sequence, (B,); None if nothing is padded. No values are read.
+    Raises:
+        ValueError: a tensor has the wrong shape, or one of the state the wrong device or dtype.
+    """
+    _, batch_size, size = inputs.shape
+    check_state(state, (batch_size,), state.memory.shape[1], size, inputs)
+    if lengths is not None and tuple(lengths.shape) != (batch_size,):
+        raise ValueError(f"lengths must have shape {(batch_size,)}, got {tuple(lengths.shape)}")
+
+
 def check_state(
     state: OrderedMemoryState, batch: tuple[int, ...], num_slots: int, size: int, like: Tensor
 ) -> None:

@@ -23,7 +23,7 @@ from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.modes import autocast_dtype, without_autocast
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
-from ordered_memory.state import OrderedMemoryState, check_state
+from ordered_memory.state import OrderedMemoryState, check_loop
 
 NOISE_LEVELS = 1 << 16
 """Number of values of the noise that dropout is drawn with, 16 bits for each entry of a mask.
@@ -148,11 +148,12 @@ def prepare(
     Returns:
         The arguments, in the dtype of the parameters.
     Raises:
-        ValueError: a tensor of the state does not match the inputs in shape, dtype or device.
+        ValueError: a tensor of the state does not match the inputs in shape, dtype or device, or `lengths` is
+            not (B,).
     """
     dtype = modules.cell.from_memory.weight.dtype
+    check_loop(state, inputs, lengths)
     num_slots = state.memory.shape[1]
-    check_state(state, inputs.shape[1:2], num_slots, inputs.shape[2], inputs)
     if bfloat16 is None:
         bfloat16 = autocast_dtype(inputs.device) == torch.bfloat16
     if lengths is not None and inputs.device.type != "meta":

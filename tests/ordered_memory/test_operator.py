@@ -427,6 +427,15 @@ def test_a_state_that_does_not_fit_is_refused_by_name(backend, change, message):
         )
 
 
+@pytest.mark.parametrize("backend", ["native", "sequence", "reference"])
+@pytest.mark.parametrize("lengths", [torch.tensor([3]), torch.tensor(3), torch.tensor([[3], [2]])], ids=str)
+def test_lengths_are_one_for_each_sequence(backend, lengths):
+    layer = make(backend)
+    state, modules = carried_state(layer), layer.directions[0].recurrent_modules()
+    with pytest.raises(ValueError, match=r"^lengths must have shape \(5,\), got"):
+        BACKENDS[backend].run_recurrence(torch.zeros(6, 5, 8, dtype=F64), state, modules, lengths)
+
+
 @pytest.mark.parametrize("argument", ["queries", "lengths", "memory", "w_in", "key_mask", "dtype", "device"])
 def test_the_operator_checks_what_it_is_called_with(argument):
     forward, _ = operator_arguments(make("native"), tokens(), lengths=LENGTHS)
