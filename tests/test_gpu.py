@@ -79,6 +79,23 @@ def test_a_compiled_layer(name, backend):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of the compiler, about its own parts
+def test_a_compiled_layer_has_the_dropout_of_eager_mode():
+    torch.compiler.reset()
+    layer = OrderedMemory(8, 16, 6, cell_dropout=0.2, attention_dropout=0.3).cuda()
+    x = torch.randn(5, 3, 8, device="cuda", requires_grad=True)
+    found = []
+    for function in (
+        layer,
+        torch.compile(layer, options={"fallback_random": True}),
+    ):  # the same random numbers
+        torch.manual_seed(3)
+        found.append(step(layer, function, x))
+    for expected, actual in zip(*found, strict=True):
+        if expected is not None:
+            assert_close(actual, expected)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of the compiler, about its own parts
 def test_the_compiler_records_no_call_in_a_cuda_graph():
     """The next call may have other lengths, and draws another dropout."""
     torch.compiler.reset()
