@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests start many programs, each of which would compile the project anew.
+# Tests start many programs, each of which would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup listops test browser campaign check docs format clean

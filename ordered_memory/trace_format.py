@@ -157,7 +157,7 @@ def to_json(traces: Sequence[Trace]) -> str:
     Returns:
         The text of the JSON document.
     Raises:
-        TypeError: one trace in place of a list, an entry that is not a trace, or a value that JSON does not
+        TypeError: one trace instead of a list, an entry that is not a trace, or a value that JSON does not
             have.
         ValueError: a number is NaN or infinity.
     Example:

@@ -726,7 +726,7 @@ def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path, writer):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
-    try:  # another /dev/null, lest a mistake costs the system's
+    try:  # another /dev/null, so that a mistake does not replace the system's
         os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except OSError:
         return  # it needs a right that even root may lack

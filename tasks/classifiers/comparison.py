@@ -265,8 +265,8 @@ def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collectio
 def _options(run: FinishedRun) -> dict[str, Any]:
     """The options that results depend on: --devices multiplies the batch size.
 
-    Files of data may have moved: in place of their names are digests of the data, or the sizes of the groups
-    of test data, if an older version trained the run.
+    Files of data may have moved, so digests of the data replace their names, or the sizes of the groups of
+    test data if an older version trained the run.
     """
     data = run.results.get("data", _test_sizes(run))
     return {

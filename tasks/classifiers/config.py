@@ -173,7 +173,7 @@ class EncoderConfig(DropoutConfig):
     def model_name(self) -> str:
         """The model with its cell and direction, if they are not the default, for the name of a run."""
         cell = f"-{self.cell}-cell" if self.cell != "gated" and self.model == "ordered-memory" else ""
-        name = self.model.rpartition(":")[2]  # the class of an encoder of one's own
+        name = self.model.rpartition(":")[2]  # the class of an encoder of your own
         return name + cell + ("-bidirectional" if self.bidirectional else "")
 
 

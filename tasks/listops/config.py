@@ -82,5 +82,5 @@ PRESETS: dict[str, ListOpsConfig] = {
     ),
 }
 PAPER_CRVNN = replace(PRESETS["paper"], model="crvnn", input_dropout=0.3, adam_betas=(0.9, 0.999))
-"""Configuration of the CRvNN paper, with Adam in place of RAdam with Lookahead."""
+"""Configuration of the CRvNN paper, with Adam instead of RAdam with Lookahead."""
 presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})

@@ -260,7 +260,7 @@ def read_directory(directory: Path) -> tuple[list[list[FormulaPair]], list[list[
     Raises:
         UserError: a file is missing or bad; the message names file and line.
     """
-    # Generated pairs seldom have no operations, so train0 or test0 may be empty.
+    # Few generated pairs have no operations, so train0 or test0 may be empty.
     groups = [read_file(path, allow_empty=True) for path in find_files(directory, file_names())]
     return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
 

@@ -102,8 +102,9 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
     """Read all trees of a file, a directory or a zip file.
 
     Directories and zip files are searched recursively for .mrg, .tree and .ptb files or, if there are none,
-    for .txt files; .mrg.gz and the like are read, too. Files are read in the order of their paths. A zip file
-    is not unpacked to disk. There is a warning for each file without trees among others.
+    for .txt files. These may be compressed (.mrg.gz, .mrg.bz2, .mrg.xz). Files are read in the order of their
+    paths. A zip file is not unpacked to disk. If some files have trees, there is a warning for each one
+    without.
 
     Args:
         path: a file of trees, which may be compressed, a directory, or a file whose name ends in .zip.

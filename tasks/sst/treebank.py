@@ -246,7 +246,7 @@ def _close_bracket(bracket: _OpenBracket, words: list[str]) -> Tree:
         raise ValueError("expected a label from 0 to 4 after '(', got ')'")
     if len(bracket.words) == 1 and not bracket.children:
         if not set(bracket.words[0]).isdisjoint(string.whitespace):  # the treebank has other spaces in words
-            raise ValueError(f"expected a word without tabs and the like, got {bracket.words[0]!r}")
+            raise ValueError(f"expected a word without ASCII white space, got {bracket.words[0]!r}")
         words.extend(bracket.words)
         return bracket.first
     if len(bracket.children) != 2 or bracket.words:

@@ -57,7 +57,7 @@ class MinimalPair(NamedTuple):
 def read_pairs(path: Path) -> list[MinimalPair]:
     """Read the pairs in a file, or in all files `*.jsonl` and `*.pickle` of a directory.
 
-    They may be compressed (`*.jsonl.gz` and the like). The construction is the field `construction`, `case`
+    They may be compressed (.gz, .bz2, .xz). The construction is the field `construction`, `case`
     or `UID`, or else the name of the file. Hidden files in the directory are left out.
 
     Args:

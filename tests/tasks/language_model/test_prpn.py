@@ -41,7 +41,7 @@ def sigmoid(x):
 
 
 class Transcription:
-    """The equations of the paper for one text, with every word's memory kept and every gate computed anew."""
+    """The equations of the paper for one text, with all memories kept and every gate computed again."""
 
     def __init__(self, model):
         self.weights = {name: value.numpy() for name, value in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""Every example in exactly one batch, and like lengths together."""
+"""Every example in exactly one batch, and similar lengths together."""
 
 from itertools import combinations
 
