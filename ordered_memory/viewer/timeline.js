@@ -78,8 +78,8 @@ function memoryTimeline(trace, memory) {
     const merged = joined.length ? words(joined[joined.length - 1]) : "";
     if (token === null) {
       return joined.length
-        ? [`The end: the ${joined.length + 1} subtrees that are left are joined. The tree is whole.`]
-        : ["The end: one subtree is left. The tree is whole."];
+        ? [`The end: the ${joined.length + 1} subtrees that are left are joined. The tree is complete.`]
+        : ["The end: one subtree is left. The tree is complete."];
     }
     const name = [`Token ${token + 1} `, quote(trace.tokens[token])];
     const pushed = stack[0][1];
@@ -191,10 +191,10 @@ function splittingTimeline(trace, layer, decoding) {
     const token = quote(trace.tokens[top]);
     const distance = ` (${fraction(distances[top])})`;
     if (decoding === "cky") return ["The most probable tree splits ", words, ` ${before} `, token, `${distance}.`];
-    if (forced) return [token, ` is parted from what ${follows} it in `, words, "."];
-    const but = decoding === "unbiased" ? `, but for its ${first} token,` : "";
-    const split = top === at ? `split ${before} it.` : "it is parted from the rest.";
-    return ["The largest distance in ", words, `${but} is at `, token, `${distance}: ${split}`];
+    if (forced) return [token, ` is separated from what ${follows} it in `, words, "."];
+    const except = decoding === "unbiased" ? `, except for its ${first} token,` : "";
+    const split = top === at ? `split ${before} it.` : "it is separated from the rest.";
+    return ["The largest distance in ", words, `${except} is at `, token, `${distance}: ${split}`];
   };
 
   return {

@@ -142,7 +142,7 @@ def test_a_sentence_tells_what_happened(show: Any) -> None:
         "No slot is left above it for the token.",
         "Token 4 ] attends to slot 2 (p = 1.00). The 3 topmost subtrees are joined there: [MAX 2 9. "
         "The token is pushed to slot 1.",
-        "The end: the 2 subtrees that are left are joined. The tree is whole.",
+        "The end: the 2 subtrees that are left are joined. The tree is complete.",
     ]
     assert stacks == [
         [(2, "[MAX")],
@@ -214,18 +214,18 @@ def test_the_sentence_names_the_largest_distance(show: Any) -> None:
             page.keyboard.press("ArrowRight")
         return found
 
-    but = "but for its first token, is at"
+    except_first = "except for its first token, is at"
     assert sentences("unbiased") == [
         "Nothing is split yet: the cat sat here.",
-        f"The largest distance in the cat sat here, {but} sat (5.00): split before it.",
-        f"The largest distance in sat here, {but} here (2.00): split before it.",
-        f"The largest distance in the cat, {but} cat (1.00): split before it.",
+        f"The largest distance in the cat sat here, {except_first} sat (5.00): split before it.",
+        f"The largest distance in sat here, {except_first} here (2.00): split before it.",
+        f"The largest distance in the cat, {except_first} cat (1.00): split before it.",
     ]
     assert sentences("prpn") == [
         "Nothing is split yet: the cat sat here.",
-        "The largest distance in the cat sat here is at the (9.00): it is parted from the rest.",
+        "The largest distance in the cat sat here is at the (9.00): it is separated from the rest.",
         "The largest distance in cat sat here is at sat (5.00): split before it.",
-        "sat is parted from what follows it in sat here.",
+        "sat is separated from what follows it in sat here.",
     ]
     assert sentences("cky")[1] == "The most probable tree splits the cat sat here before sat (5.00)."
 
@@ -236,7 +236,7 @@ def test_the_sentence_and_the_tree_agree_where_distances_are_nearly_equal(show: 
     choose(page, "Tree", "prpn")
     for layer, told in (
         ("layer 1", "is at b (0.50): split before it."),
-        ("layer 2", "is at a (0.50): it is parted"),
+        ("layer 2", "is at a (0.50): it is separated"),
     ):
         choose(page, "Layer", layer)
         page.locator(".om-scroller").focus()
