@@ -12,7 +12,7 @@ WORD = re.compile(r"[^\s()]+", re.ASCII)
 """A word. Only ASCII white space and parentheses end one, so it may contain a no-break space."""
 TOKEN = re.compile(rf"[()]|{WORD.pattern}", re.ASCII)
 LABEL = re.compile(r"\([^\s()]", re.ASCII)
-LABELLED = re.compile(r"ww|wc+")
+LABELED = re.compile(r"ww|wc+")
 """The children of a labeled constituent: a label and a word, or a label and constituents."""
 
 
@@ -145,7 +145,7 @@ def _looks_labeled(text: str) -> bool:
         else:
             shape = shapes.pop()
             outermost = not shapes
-            if not LABELLED.fullmatch(shape) and not (outermost and shape == "c"):
+            if not LABELED.fullmatch(shape) and not (outermost and shape == "c"):
                 return False
             branches |= shape.count("c") > 1 or shape == "c"
             if shapes:
