@@ -67,4 +67,4 @@ class MemoryConfig(MeasurementConfig):
     """Peak memory."""
 
     memory: bool = True
-    """Also measure the peak memory of a training step, in a separate process for each contender."""
+    """Also measure the peak memory of a training step, in a separate process for each implementation."""
