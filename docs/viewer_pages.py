@@ -33,8 +33,9 @@ LISTOPS_TEXT = (
     "attends to each slot. Algorithm 2 of the paper reads the tree off the slot of the largest p."
 )
 SENTIMENT_TEXT = (
-    "Ordered Memory was trained on the sentiment of phrases over word vectors, without their trees. It tells "
-    "the sentiment of every node of the tree that it induces, by reading the words of the node as a phrase."
+    "Ordered Memory was trained on the sentiment of phrases over word vectors, without their trees. It "
+    "predicts the sentiment of every node of the tree that it induces, by reading the words of the node as a "
+    "phrase."
 )
 
 

@@ -2,7 +2,7 @@
 
 That text has lower-case words, no punctuation, `N` for every number, and words split as in the treebank:
 "does n't", "john 's", "the airlines ' creditors", "$ N". Text in that form is not changed. For a model of
-another text, with capital letters or punctuation, sentences must not be normalized: `is_normalized` tells.
+another text, with capital letters or punctuation, sentences must not be normalized: see `is_normalized`.
 """
 
 from __future__ import annotations

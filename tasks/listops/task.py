@@ -96,8 +96,8 @@ def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
 LISTOPS = ClassifierTask(
     title=lambda config: f"ListOps: {config.model}",
     about=(
-        "The model reads an expression such as [MAX 2 9 [MIN 4 7 ] 0 ] and says its value, a digit. MED is "
-        "the median and SM the sum modulo 10."
+        "The model reads an expression such as [MAX 2 9 [MIN 4 7 ] 0 ] and predicts its value, a digit. MED "
+        "is the median and SM the sum modulo 10."
     ),
     unit="expressions",
     model_class=ListOpsModel,

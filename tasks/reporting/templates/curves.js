@@ -1,4 +1,4 @@
-// Plots: the pointer or the arrow keys choose a place on the axis, and its values are told below the plot.
+// Plots: the pointer or the arrow keys choose a place on the axis, and its values are shown below the plot.
 
 class Plot {
   /** @param {Element} figure a plot, the line for its values, and the table of its numbers */
