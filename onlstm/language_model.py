@@ -301,7 +301,7 @@ class LanguageModel(LanguageModelBase):
         Raises:
             ValueError: `tokens` does not have two axes, or the model is an LSTM, which has no distances.
         """
-        *_, distances = self._read(tokens, None, True)  # without the logits, which take V products each
+        *_, distances = self._read(tokens, None, True)  # the logits would take far longer
         assert distances is not None
         forget: Tensor = distances.forget
         return forget

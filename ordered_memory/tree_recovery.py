@@ -187,7 +187,7 @@ def from_distances(
             token that is read is compared only for "prpn"; the other trees do not depend on it.
         lengths: number of tokens of each sequence, (B,), in 1..T; None if every sequence has T tokens. There
             is a warning if it is None and the distances look padded: some sequences, but not all, end in
-            zeros, and there are no others.
+            zeros, and no other distance is 0.
         decoding: "prpn" and "unbiased" as in `greedy`; "cky" for the most probable tree, see `span_scores`.
         temperature: τ > 0 of "cky", in master-gate entries. The other decodings do not depend on it.
         batch_first: as in the layer.
@@ -280,12 +280,12 @@ def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tre
     """Split the sentence top-down at its largest distance, then each part in the same way.
 
     ON-LSTM, §5.2: `prpn` is the paper's ((x_<i), (x_i, (x_>i))) with i = argmax d. It is biased towards
-    right-branching trees (Dyer et al. 2019). `unbiased` is ((x_<i), (x_≥i)), where the argmax leaves out the
-    first token of each part. Of equal distances the first is taken.
+    right-branching trees (Dyer et al. 2019), so report both. `unbiased` is ((x_<i), (x_≥i)), where the argmax
+    leaves out the first token of each part. Of equal distances the first is taken.
 
     Args:
         distances: d_t of each token, (T,).
-        decoding: "prpn" or "unbiased"; report both.
+        decoding: "prpn" or "unbiased".
     Returns:
         A binary tree over the tokens.
     Raises:
