@@ -380,6 +380,13 @@ def test_tensors_are_checked_before_c_sees_them(library, tensor, message):
         struct.point(values=tensor)
 
 
+def test_a_tensor_whose_memory_was_freed_is_refused(library):
+    freed = torch.zeros(3)
+    freed.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match="values: expected a tensor of 3 numbers in memory, got one whose"):
+        library.struct("Pass")().point(values=freed)
+
+
 def test_the_struct_keeps_its_tensors():
     struct = parse("typedef struct { scalar_t *a; } Pass;", "Pass", torch.float32)()
     struct.point(a=torch.zeros(3))

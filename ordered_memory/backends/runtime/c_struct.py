@@ -30,7 +30,8 @@ class CStruct(ctypes.Structure):
         Args:
             **tensors: tensors by the name of the field; None is a null pointer.
         Raises:
-            ValueError: a tensor is not dense, contiguous, on the CPU and of the dtype of the field.
+            ValueError: a tensor is not dense, contiguous, on the CPU and of the dtype of the field, or its
+                memory was freed.
         """
         held: dict[str, Tensor | None] = self.__dict__.setdefault("held", {})
         for name, tensor in tensors.items():
@@ -41,6 +42,12 @@ class CStruct(ctypes.Structure):
         dense_on_cpu = tensor.is_cpu and tensor.layout is torch.strided
         expected = self.pointees[name]
         if dense_on_cpu and tensor.dtype is expected and tensor.is_contiguous() and not tensor.is_neg():
+            end = (tensor.storage_offset() + tensor.numel()) * tensor.itemsize
+            if tensor.untyped_storage().nbytes() < end:
+                raise ValueError(
+                    f"{name}: expected a tensor of {tensor.numel()} numbers in memory, got one whose memory "
+                    "was freed, as FSDP frees that of parameters"
+                )
             return tensor.data_ptr()
         raise ValueError(
             f"{name}: expected a contiguous {expected} tensor on the CPU, got "
