@@ -120,12 +120,15 @@ def score_spans(predicted: Sequence[TreeSpans], gold: Sequence[TreeSpans], conve
     Returns:
         The scores and their convention.
     Raises:
-        ValueError: there are no sentences, or the numbers of trees or of their leaves differ.
+        TypeError: `whole_sentence` of the convention is not a bool.
+        ValueError: there are no sentences, the numbers of trees or of their leaves differ, or the level of
+            the convention is unknown.
     Example:
         >>> predicted, gold = read_spans([((0, 1), 2)]), read_spans([(0, (1, 2))])
         >>> score_spans(predicted, gold, CORPUS_LEVEL).f1, score_spans(predicted, gold, SENTENCE_LEVEL).f1
         (0.5, 0.0)
     """
+    _check_convention(convention)
     level, whole_sentence = convention
     if len(predicted) != len(gold):
         raise ValueError(f"expected as many predicted as gold trees, got {len(predicted)} and {len(gold)}")

@@ -10,11 +10,13 @@ from ordered_memory.charts import to_chart
 from ordered_memory.span_f1 import (
     CORPUS_LEVEL,
     SENTENCE_LEVEL,
+    Convention,
     baselines,
     compare,
     format_report,
     fraction_text,
     read_spans,
+    score_spans,
     span_f1,
 )
 
@@ -179,6 +181,14 @@ def test_unary_chains_and_repeated_spans_count_once():
 def test_what_cannot_be_scored_is_named(predicted, gold, arguments, message):
     with pytest.raises(ValueError, match=message):
         span_f1(predicted, gold, **arguments)
+
+
+def test_an_unknown_convention_of_spans_that_were_read_before_is_named():
+    trees = read_spans([((0, 1), 2)])
+    with pytest.raises(ValueError, match="level must be one of corpus, sentence, got 'Corpus'"):
+        score_spans(trees, trees, Convention("Corpus", whole_sentence=True))
+    with pytest.raises(TypeError, match="whole_sentence must be True or False, got 'no'"):
+        score_spans(trees, trees, Convention("corpus", whole_sentence="no"))
 
 
 def test_comparison_scores_every_baseline_on_the_same_sentences():
