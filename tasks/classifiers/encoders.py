@@ -67,14 +67,28 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         raise UserError(f"--model {config.model}: no such encoder")
     encoder = found(config, input_size)
     with torch.no_grad():
-        summary = encode(encoder.eval(), torch.zeros(2, 3, input_size), torch.tensor([3, 1])).summary
-    got, expected = getattr(summary, "shape", None), (2, summary_size(config, input_size))
+        encoded = encode(encoder.eval(), torch.zeros(2, 3, input_size), torch.tensor([3, 1]))
+    got, expected = getattr(encoded.summary, "shape", None), (2, summary_size(config, input_size))
     if got != expected:
-        got_text = type(summary).__name__ if got is None else f"shape {tuple(got)}"
+        got_text = type(encoded.summary).__name__ if got is None else f"shape {tuple(got)}"
         raise UserError(
             f"--model {config.model}: forward must return slot_size numbers for each sequence, or Encoded "
             f"with these: expected shape {expected} for two sequences, got {got_text}"
         )
+    for name, axes, sizes in (
+        ("attention", "(B, T, N)", (2, 3, -1)),
+        ("merges", "(B, T - 1)", (2, 2)),
+        ("distances", "(B, T)", (2, 3)),
+    ):
+        value = getattr(encoded, name)
+        if value is None:
+            continue
+        shape = tuple(value.shape)
+        if len(shape) != len(sizes) or any(size not in (-1, n) for size, n in zip(sizes, shape, strict=True)):
+            raise UserError(
+                f"--model {config.model}: {name} of Encoded must be {axes}, got shape {shape} for two "
+                "sequences of at most three tokens"
+            )
     return encoder.train()
 
 

@@ -109,14 +109,41 @@ def test_a_checkpoint_needs_the_module(directory, monkeypatch):
     ],
 )
 def test_a_summary_of_another_size_is_told(result, got, directory):
-    lines = ("class Other(torch.nn.Module):", "    def __init__(self, config, input_size):")
-    body = (
+    config = an_encoder_that_returns(result, directory)
+    with pytest.raises(UserError, match=rf"expected shape \(2, 8\) for two sequences, {got}"):
+        build_encoder(config, 6)
+
+
+@pytest.mark.parametrize(
+    ("field", "shape", "message"),
+    [
+        ("distances", (3, 2), r"distances of Encoded must be \(B, T\), got shape \(3, 2\)"),
+        ("distances", (2,), r"distances of Encoded must be \(B, T\), got shape \(2,\)"),
+        ("attention", (3, 2, 5), r"attention of Encoded must be \(B, T, N\), got shape \(3, 2, 5\)"),
+        ("attention", (2, 3), r"attention of Encoded must be \(B, T, N\), got shape \(2, 3\)"),
+        ("merges", (2, 3), r"merges of Encoded must be \(B, T - 1\), got shape \(2, 3\)"),
+    ],
+)
+def test_what_trees_are_read_from_in_another_layout_is_told_before_training(field, shape, message, directory):
+    config = an_encoder_that_returns(
+        f"Encoded(embedded.new_zeros(len(lengths), 8), {field}=torch.zeros({shape}))", directory
+    )
+    with pytest.raises(UserError, match=rf"--model encoder_of_test:Other: {message} for two sequences"):
+        build_encoder(config, 6)
+
+
+def an_encoder_that_returns(result, directory):
+    """The configuration of an encoder whose `forward` returns the value of an expression."""
+    lines = (
+        "import torch",
+        "from tasks.classifiers.encoded import Encoded",
+        "class Other(torch.nn.Module):",
+        "    def __init__(self, config, input_size):",
         "        super().__init__()",
         "    def forward(self, embedded, lengths):",
         f"        return {result}",
     )
-    (directory / "another_size.py").write_text("\n".join(("import torch", *lines, *body)))
-    config = ClassifierConfig(model="another_size:Other", slot_size=8)
-    with pytest.raises(UserError, match=rf"expected shape \(2, 8\) for two sequences, {got}"):
-        build_encoder(config, 6)
-    sys.modules.pop("another_size")
+    (directory / "encoder_of_test.py").write_text("\n".join(lines))
+    sys.modules.pop("encoder_of_test", None)
+    importlib.invalidate_caches()
+    return ClassifierConfig(model="encoder_of_test:Other", slot_size=8)
