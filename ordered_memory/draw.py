@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 LEAF_WIDTH, LEVEL_HEIGHT, MARGIN = 34, 18, 14
 CHARACTER_WIDTH = 7.3
-"""Width of a character in pixels. LEAF_WIDTH is enough for four characters."""
+"""Width of a character in pixels; Chinese ones and emoji take two. LEAF_WIDTH is enough for four."""
 MAX_HORIZONTAL_LABEL = 5
 """Longest token, in characters, that fits horizontally under a column of a heat map."""
 BAR_WIDTH = 40
@@ -121,7 +122,7 @@ def tree_svg(
     for span, child_spans in children.items():  # children before parents
         height_of[span] = 1 + max(height_of.get(child, 0) for child in child_spans)
     levels = max(height_of.values(), default=0)
-    widths = [LEAF_WIDTH + CHARACTER_WIDTH * max(0, len(token) - 4) for token in tokens]
+    widths = [LEAF_WIDTH + CHARACTER_WIDTH * max(0, _columns(token) - 4) for token in tokens]
     edges = list(accumulate(widths, initial=MARGIN))
     bottom = MARGIN + LEVEL_HEIGHT * levels
     baseline = bottom + (16 if sentiment is None else 20)
@@ -158,6 +159,11 @@ def tree_svg(
         f'<g fill="currentColor" font-family="monospace" font-size="12" text-anchor="middle">'
         f"{''.join(elements)}</g></svg>"
     )
+
+
+def _columns(word: str) -> int:
+    """How many characters of usual width a word is as wide as."""
+    return len(word) + sum(unicodedata.east_asian_width(character) in "WF" for character in word)
 
 
 def valid_xml(text: str) -> str:

@@ -74,6 +74,12 @@ def test_svg_leaves_fit_their_words():
     assert all(left - right >= 4 for left, right in zip(lefts[1:], rights, strict=False))
 
 
+def test_svg_leaves_fit_words_of_wide_characters():
+    words = ["北京大学图书馆", "人工智能研究所"]  # 12 pixels a character, as high as the font
+    left, right = re.findall(r'<text class="leaf" x="([\d.]*)"', tree_svg((0, 1), words))
+    assert float(right) - float(left) >= 12 * 7 + 4
+
+
 def test_svg_says_the_sentiment_of_every_node():
     values = {(0, 0): -0.5, (1, 1): 0.9, (2, 2): -0.001, (0, 1): -0.42, (0, 2): -1}
     svg = tree_svg(((0, 1), 2), ["not", "<good>", "."], sentiment=values)
