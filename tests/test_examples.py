@@ -170,6 +170,29 @@ def test_a_mistake_in_a_task_is_found_before_training(own_task, monkeypatch, nam
         own_task.TASK.prepare(own_task.TextConfig())
 
 
+def test_logits_of_other_classes_are_found_before_training(own_task, monkeypatch):
+    monkeypatch.setattr(own_task, "CLASSES", ("negative", "positive", "neutral"))  # not those of the model
+    with pytest.raises(ValueError, match=r"TextModel\.forward must return logits of the 2 classes, got 3"):
+        own_task.TASK.prepare(own_task.TextConfig())
+
+
+@pytest.mark.parametrize(
+    ("words", "tree", "got"),
+    [(3, ((0, 1), (2, 3)), r"of 3 words of sentences\(0\), got the leaves 0\.\.3"), (2, None, "of 2 words")],
+)
+def test_trees_over_other_words_are_found_before_training(own_task, monkeypatch, words, tree, got):
+    def sentences(self, index):
+        return (own_task.Sentence(["a", "b", "c"], range(words), tree),)
+
+    def read(path):
+        return own_task.Texts([(0, ["a", "b", "c"])])
+
+    monkeypatch.setattr(own_task, "read", read)
+    monkeypatch.setattr(own_task.Texts, "sentences", sentences)
+    with pytest.raises(ValueError, match=rf"expected a tree with the leaves 0\.\.{words - 1} {got}"):
+        own_task.TASK.prepare(own_task.TextConfig())
+
+
 def test_the_classes_of_a_trained_model_do_not_change(own_task, tmp_path, monkeypatch):
     assert command_line("own_task", own_task.SUBCOMMANDS, ["--epochs", "1", *SMALL]) == 0
     monkeypatch.setattr(own_task.TextModel, "classes", ("positive", "negative"))

@@ -10,6 +10,7 @@ from typing import Any, Generic
 
 import torch
 
+from ordered_memory.trees import check_tokens
 from tasks.classifiers.classification import (
     ClassificationObjective,
     LabeledData,
@@ -238,9 +239,18 @@ class ClassifierTask(Generic[Config]):
                     f"{type(model).__name__}.metadata() must have the key {key!r} of its saved_arguments"
                 )
         model.set_num_slots()
-        predict_example(model, data, 0)
+        prediction = predict_example(model, data, 0)
         model.set_num_slots(model.config.num_slots)
-        data.sentences(0)
+        if len(prediction.probabilities) != len(model.classes):
+            raise ValueError(
+                f"{type(model).__name__}.forward must return logits of the {len(model.classes)} classes, got "
+                f"{len(prediction.probabilities)}"
+            )
+        sentences = data.sentences(0)
+        for sentence, induced in zip(sentences, prediction.trees or [None] * len(sentences), strict=True):
+            for tree in (sentence.tree, induced):
+                if tree is not None:
+                    check_tokens(tree, sentence.words, "words of sentences(0)")
         self.title(model.config)
         self.accuracy_groups(model.config, data)
 
