@@ -242,12 +242,13 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
         )
     check_words("words", words)
     words = [_one_line(word) for word in words]
-    widest = max(map(len, words), default=0)
+    widest = max(map(_columns, words), default=0)
     largest = values.max(initial=1e-9)
-    return "\n".join(
-        f"  {word:<{widest}} {value:8.2f}  {'█' * round(BAR_WIDTH * value / largest)}".rstrip()
-        for word, value in zip(words, values, strict=True)
-    )
+    lines = []
+    for word, value in zip(words, values, strict=True):
+        padding, bar = " " * (widest - _columns(word)), "█" * round(BAR_WIDTH * value / largest)
+        lines.append(f"  {word}{padding} {value:8.2f}  {bar}".rstrip())
+    return "\n".join(lines)
 
 
 def distances_figure(

@@ -156,6 +156,12 @@ def test_bars_of_text_keep_words_values_and_order():
             distances_text(bad, ["a", "b"])
 
 
+def test_bars_of_text_begin_in_one_column_after_words_of_wide_characters():
+    lines = distances_text([1.0, 2.0], ["北京", "cats"]).split("\n")
+    assert lines[0].startswith("  北京     1.00  ")  # each character is two columns wide
+    assert lines[1].startswith("  cats     2.00  ")
+
+
 def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
     distances = np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 0.5]])
     trees = from_distances(torch.from_numpy(distances), decoding="unbiased", batch_first=True)
