@@ -1,5 +1,6 @@
 """Every test starts from the same seed, and Hypothesis draws the same examples every time."""
 
+import contextlib
 import os
 import signal
 
@@ -36,6 +37,15 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 @pytest.fixture(autouse=True)
 def _same_seed():
     torch.manual_seed(20191026)
+
+
+@pytest.fixture
+def kernels():
+    """Triton's kernels find NaN in memory that nobody wrote; its interpreter wastes less time."""
+    from tests.kernels import INTERPRETED, language_replaced_once, uninitialised_memory_is_nan
+
+    with uninitialised_memory_is_nan(), language_replaced_once() if INTERPRETED else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

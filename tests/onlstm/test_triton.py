@@ -10,35 +10,17 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-os.environ["TRITON_INTERPRET"] = "0" if torch.cuda.is_available() else "1"
-
 from onlstm import ONLSTM
 from onlstm.backends import triton_steps
 from onlstm.functional import Weights
 from ordered_memory.backends.registry import BackendError
 from tests.equality import assert_equals_the_definition
+from tests.kernels import ALL_KERNELS, DEVICE, RUNS
 from tests.tolerances import assert_close
 
-tl = pytest.importorskip("triton", minversion="3.6").language
-
 ROOT = Path(__file__).parents[2]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-INTERPRETED = type(tl.sum).__name__ == "InterpretedFunction"
 
-pytestmark = [
-    pytest.mark.skipif(
-        DEVICE == "cpu" and not INTERPRETED,
-        reason="Triton was imported before TRITON_INTERPRET=1 was set: set it, or run this file alone",
-    ),
-    pytest.mark.filterwarnings("ignore:.*deterministic"),
-]
-
-
-@pytest.fixture(autouse=True)
-def _uninitialised_memory_is_nan():
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(False)
+pytestmark = [RUNS, *ALL_KERNELS]
 
 
 @pytest.mark.parametrize(
