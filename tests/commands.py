@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from tyro._parsers import ParserSpecification
 
 from tasks.language_model.__main__ import main as language_model
 from tasks.listops.__main__ import main as listops
 from tasks.logic.__main__ import main as logic
+from tasks.runs import command_line
 from tasks.sst.__main__ import main as sst
 
 TINY = {
@@ -40,6 +44,32 @@ def refusal(main: partial[int], capsys: pytest.CaptureFixture[str], *words: obje
     line = re.fullmatch(rf"python -m {re.escape(main.args[0])}: error: (.*)\n", error)
     assert line, error
     return line[1]
+
+
+@contextlib.contextmanager
+def parsers_made_once() -> Iterator[None]:
+    """Have tyro keep the parser of each configuration with each set of defaults; by itself it keeps none."""
+    groups, parsers = {}, {}
+    group, make = command_line._grouped, ParserSpecification.from_callable_or_type
+
+    def group_once(cls, default):
+        key = cls, repr(default)
+        if key not in groups:
+            groups[key] = group(cls, default)
+        return groups[key]
+
+    def make_once(of, **options):
+        if options["parent_classes"]:  # part of another parser
+            return make(of, **options)
+        key = of, options["description"]
+        if key not in parsers:
+            parsers[key] = make(of, **options)
+        return parsers[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command_line, "_grouped", group_once)
+        patch.setattr(ParserSpecification, "from_callable_or_type", make_once)
+        yield
 
 
 def make_runs(directory: Path) -> dict[str, str]:

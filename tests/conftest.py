@@ -56,6 +56,15 @@ def _reports_have_few_examples():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _parsers_of_options_are_made_once():
+    """A parser of the options of a run takes longer to make than what many tests do with it."""
+    from tests.commands import parsers_made_once
+
+    with parsers_made_once():
+        yield
+
+
 @pytest.fixture(scope="session")
 def small_runs(tmp_path_factory):
     """A tiny finished run of each task, to be read only: see `tests.commands.make_runs`."""
