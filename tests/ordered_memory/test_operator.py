@@ -45,8 +45,9 @@ def _nothing_is_compiled_yet():
     torch.set_num_threads(1)
 
 
-def make(backend="auto", **arguments):
-    layer = OrderedMemory(3, 8, 4, backend=backend, dtype=F64, **arguments)
+def make(backend="auto", num_slots=4, **arguments):
+    """A layer; the third token is the first one that has more than one slot to attend to."""
+    layer = OrderedMemory(3, 8, num_slots, backend=backend, dtype=F64, **arguments)
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
     return layer
@@ -222,7 +223,7 @@ class Classifier(nn.Module):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_the_definition_exported_for_training_takes_batches_of_any_size(strict):
-    layer = make("reference", cell_dropout=0.5, attention_dropout=0.5)
+    layer = make("reference", num_slots=2, cell_dropout=0.5, attention_dropout=0.5)
     batch = {1: torch.export.Dim("B", min=2, max=100)}
     program = torch.export.export(
         layer, (torch.randn(3, 2, 3, dtype=F64),), dynamic_shapes=(batch,), strict=strict
@@ -282,7 +283,7 @@ def test_an_exported_layer_and_its_state_come_back_from_a_file():
 @QUIET
 @pytest.mark.parametrize("strict", [False, True])
 def test_where_native_cannot_run_the_definition_is_exported(strict):
-    layer, x = make(cell="tree-rnn").eval(), torch.randn(4, 2, 3, dtype=F64)
+    layer, x = make(num_slots=2, cell="tree-rnn").eval(), torch.randn(3, 2, 3, dtype=F64)
     program = torch.export.export(layer, (x,), strict=strict)
     assert_close(program.module()(x).output, layer(x).output)
 
@@ -525,7 +526,7 @@ def test_transforms_take_the_definition_or_are_refused(backend, transform):
 @QUIET
 @pytest.mark.parametrize("transform", ["vmap", "grad"])
 def test_a_compiled_transform_takes_the_definition(transform):
-    layer, x = make(), torch.randn(2, 4, 2, 3, dtype=F64)
+    layer, x = make(num_slots=2), torch.randn(2, 3, 2, 3, dtype=F64)
 
     def run(x):
         if transform == "vmap":

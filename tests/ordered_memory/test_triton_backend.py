@@ -405,11 +405,11 @@ def test_a_compiled_layer_is_one_graph(dropout):
     torch.compiler.reset()
     layer = OrderedMemory(4, 16, 2, backend="triton", cell_dropout=dropout, attention_dropout=dropout)
     layer.to(DEVICE)
-    x = torch.randn(2, 2, 4, device=DEVICE, requires_grad=True)
+    x = torch.randn(3, 2, 4, device=DEVICE, requires_grad=True)
     found = []
     for function in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
         torch.manual_seed(3)
-        output = function(x, lengths=torch.tensor([2, 1])).output
+        output = function(x, lengths=torch.tensor([3, 2])).output
         found.append([output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])])
     for expected, actual in zip(*found, strict=True):
         assert_close(actual, expected)
