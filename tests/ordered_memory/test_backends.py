@@ -104,10 +104,10 @@ class Case:
                 self.state = run_recurrence(torch.randn_like(self.inputs), self.state, self.modules).state
         draw = direction.dropout_sampler(self.inputs[0], slots)
         self.masks = [draw(t) for t in range(steps)] if draw else None
-        with torch.no_grad():
-            self.upstream = {
-                name: torch.randn_like(tensor) for name, tensor in self.results(run_recurrence).items()
-            }
+        shapes = (self.inputs.shape, (steps, batch, slots), *(tensor.shape for tensor in self.state))
+        self.upstream = {
+            name: torch.randn(shape, dtype=dtype) for name, shape in zip(RESULTS, shapes, strict=True)
+        }
 
     @property
     def drawer(self):
