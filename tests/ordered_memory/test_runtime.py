@@ -1,7 +1,6 @@
 """Compiled code: building and loading it, the structs it takes, its threads."""
 
 import ctypes
-import gc
 import multiprocessing
 import os
 import shutil
@@ -499,17 +498,14 @@ def test_memory_is_used_again_but_not_while_a_view_lives(no_buffers):
     first = buffers.empty(20000)
     view, where = first[10:20], first.data_ptr()
     del first
-    gc.collect()
     assert buffers.empty(20000).data_ptr() != where
     del view
-    gc.collect()
     both = [buffers.empty(16000) for _ in range(2)]
     assert where in [tensor.data_ptr() for tensor in both]
 
 
 def use_and_leave(size):
     buffers.empty(size)[0] = 1
-    gc.collect()
 
 
 def test_larger_buffers_take_the_place_of_smaller_ones(no_buffers):
@@ -524,7 +520,6 @@ def test_what_waits_has_a_bound_and_can_be_given_back(no_buffers, monkeypatch):
     assert buffers._free == []
     both = [buffers.empty(8192) for _ in range(2)]
     del both
-    gc.collect()
     assert [len(buffer) for buffer in buffers._free] == [8192]
     buffers.clear()
     assert buffers._free == []

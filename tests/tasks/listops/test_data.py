@@ -3,6 +3,7 @@
 import bz2
 import os
 import random
+import statistics
 from collections import Counter
 from itertools import chain
 
@@ -62,8 +63,8 @@ def value_of(nested):
     return {
         "[MIN": lambda: min(arguments),
         "[MAX": lambda: max(arguments),
-        "[MED": lambda: int(np.median(arguments)),
-        "[SM": lambda: int(np.sum(arguments)) % 10,
+        "[MED": lambda: int(statistics.median(arguments)),
+        "[SM": lambda: sum(arguments) % 10,
     }[spine]()
 
 
