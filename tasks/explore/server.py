@@ -30,8 +30,7 @@ from starlette.routing import Route
 from ordered_memory import viewer
 from tasks.explore.models import MAX_SLOTS, Model
 from tasks.explore.texts import LANGUAGES, LONGEST_RANDOM, Texts
-from tasks.runs.command_line import EXIT_INTERRUPTED
-from tasks.runs.errors import UserError
+from tasks.runs.errors import EXIT_INTERRUPTED, UserError
 
 HOSTS = ("127.0.0.1", "localhost")
 """Allowed values of the Host header; others are refused to prevent DNS rebinding."""

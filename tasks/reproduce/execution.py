@@ -19,8 +19,7 @@ from threading import Lock
 from typing import Any
 
 import tasks
-from tasks.runs.command_line import EXIT_INTERRUPTED
-from tasks.runs.errors import UserError
+from tasks.runs.errors import EXIT_INTERRUPTED, UserError
 from tasks.runs.stop_signals import TerminalClosed
 
 CHECKOUT = Path(tasks.__file__).parents[1]

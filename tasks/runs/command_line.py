@@ -22,7 +22,15 @@ import torch
 import tyro
 
 from ordered_memory.backends.registry import BackendError
-from tasks.runs.errors import Interrupted, UserError, is_out_of_memory, memory_error_text
+from tasks.runs.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_BROKEN_PIPE,
+    EXIT_INTERRUPTED,
+    Interrupted,
+    UserError,
+    is_out_of_memory,
+    memory_error_text,
+)
 from tasks.runs.files import check_output_files, read_json
 from tasks.runs.options import warn_of_unused
 from tasks.runs.processes import given_command, is_lost_process, is_main_process
@@ -31,10 +39,6 @@ from tasks.runs.saved_config import read_config
 from tasks.runs.stop_signals import interrupt, stop_signals
 
 Config = TypeVar("Config")
-
-EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141
 
 
 class Subcommand(NamedTuple):

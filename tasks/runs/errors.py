@@ -1,8 +1,12 @@
-"""Exceptions that the command line reports in one line."""
+"""Exceptions that the command line reports in one line, and its exit statuses."""
 
 from __future__ import annotations
 
 import re
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
 
 
 class UserError(ValueError):

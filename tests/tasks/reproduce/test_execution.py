@@ -1,16 +1,20 @@
 """Jobs execute all their commands, stop when they must, and run with submitit."""
 
 import os
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import pytest
 
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.execution import Job, Workers, submit
-from tasks.runs.command_line import EXIT_INTERRUPTED
+from tasks.runs.errors import EXIT_INTERRUPTED
 
+ROOT = Path(__file__).parents[3]
 WAITS = """
 import os, pathlib, select, signal, sys
 def save(number, frame):
@@ -96,6 +100,11 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
     assert found == ["bad"]
     assert (tmp_path / "good").exists()
     assert not (tmp_path / "after").exists()
+
+
+def test_a_job_does_not_wait_for_the_import_of_pytorch():
+    code = "import sys, tasks.reproduce.execution; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_a_job_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):

@@ -18,7 +18,8 @@ from torch import distributed
 
 import tasks.__main__
 from tasks.listops.config import PRESETS, ListOpsConfig
-from tasks.runs.command_line import EXIT_INTERRUPTED, Subcommand, parse, run
+from tasks.runs.command_line import Subcommand, parse, run
+from tasks.runs.errors import EXIT_INTERRUPTED
 from tasks.runs.processes import is_lost_process
 
 ROOT = Path(__file__).parents[3]
