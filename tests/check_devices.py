@@ -246,7 +246,11 @@ def language_models(device: Device) -> dict[str, Callable[[], None]]:
     return {name: partial(check_language_model, device, name) for name in ("onlstm", "prpn")}
 
 
-GROUPS = {"layers": layers, "classifiers": classifiers, "language_models": language_models}
+def models(device: Device) -> dict[str, Callable[[], None]]:
+    return classifiers(device) | language_models(device)
+
+
+GROUPS = {"layers": layers, "models": models}
 
 
 def main(group: str) -> int:
