@@ -44,6 +44,9 @@ def language_replaced_once():
     """
     from triton.runtime import interpreter
 
+    if not hasattr(interpreter, "_patch_lang"):  # another version of Triton: the tests take longer
+        yield
+        return
     replace, launch, seen = interpreter._patch_lang, interpreter.GridExecutor.__call__, set()
 
     def replace_once(function):
