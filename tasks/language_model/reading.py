@@ -14,7 +14,7 @@ from onlstm.language_model import LanguageModelBase
 from ordered_memory.devices import copy_to
 from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
-from tasks.language_model.ptb_spelling import NUMERAL, is_number, spell
+from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import EOS_ID, UNKNOWN
 from tasks.runs.batching import evaluation_batches
@@ -83,8 +83,8 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
         tokenizer: how the model reads sentences.
         max_words: maximum number of words.
     Returns:
-        The words as they were typed (`The 3`), if the model's words differ from them only in case and in N
-        for numbers; otherwise the words that the model reads (`the N`).
+        The words as they were typed (`The 3`), if `spell` makes of them the words that the tokenizer gives
+        the model (`the N`); otherwise the latter.
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """
@@ -92,12 +92,8 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
     words = list(tokenizer(text))
     if not 1 <= len(words) <= max_words:
         raise UserError(f"the sentence must have 1 to {max_words:,} words, got {len(words):,}")
-    typed = text.split()
-    same = len(typed) == len(words) and all(
-        word in (piece, piece.lower()) or (word == NUMERAL and is_number(piece))
-        for piece, word in zip(typed, words, strict=True)
-    )
-    return typed if same else words
+    typed, vocabulary = text.split(), tokenizer.vocabulary
+    return typed if spell(typed, vocabulary) == spell(words, vocabulary) else words
 
 
 def distances_and_words(

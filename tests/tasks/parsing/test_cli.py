@@ -399,6 +399,15 @@ def test_natural_text_is_split_as_the_text_of_the_model(directory, tmp_path, cap
     assert from_brackets(last)[1] == ["cats", "are", "n't", "dogs"]
 
 
+def test_the_tokenization_that_is_asked_for_is_the_one_that_is_read(directory, capsys):
+    words = Vocabulary(["<eos>", "<unk>", "The", "the", "Cat", "cat", "."])
+    path = checkpoint(directory / "cased.safetensors", words, data_dir=directory)
+    options = ["parse", "The Cat", "--checkpoint", str(path), "--tokenization"]
+    for tokenization, read in (("auto", "The Cat"), ("spaces", "The Cat"), ("mikolov", "the cat")):
+        assert main([*options, tokenization]) == 0
+        assert f"read as: {read}\n" in capsys.readouterr().out
+
+
 def test_trees_of_a_file_have_the_scores_of_the_model_that_wrote_them(directory, tmp_path, capsys):
     treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
     results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"
