@@ -257,6 +257,21 @@ def digest_of_test_data(results: Any) -> str | None:
     return digest if isinstance(digest, str) else None
 
 
+def tested_on_other_data(runs: Sequence[RunDirectory]) -> list[int]:
+    """List the runs whose test data are not those of the first one; they have no common mean.
+
+    Args:
+        runs: those without results, or with those of an older version, are left out.
+    Returns:
+        Indices of `runs`.
+    Raises:
+        UserError: a results.json is damaged.
+    """
+    digests = {i: digest_of_test_data(run.read_results()) for i, run in enumerate(runs)}
+    known = {i: value for i, value in digests.items() if value is not None}
+    return [i for i, value in known.items() if value != next(iter(known.values()))]
+
+
 def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Find the metrics of the epoch whose weights were tested.
 

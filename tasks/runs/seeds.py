@@ -13,7 +13,7 @@ from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import Diverged, Interrupted, UserError
 from tasks.runs.files import is_finite_number, write_json
 from tasks.runs.processes import is_main_process
-from tasks.runs.run_directory import RunDirectory
+from tasks.runs.run_directory import RunDirectory, tested_on_other_data
 from tasks.runs.saved_config import changed_options, check_types
 
 Config = TypeVar("Config", bound=TrainingConfig)
@@ -38,8 +38,9 @@ def train_seeds(
     Args:
         train: trains one run.
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
-            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped. If a path
-            differs from that of such a run, the training and validation data must still be the same.
+            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped, but tested
+            again if their test data have changed since. If a path differs from that of such a run, the
+            training and validation data must still be the same.
         values: returns the numbers to summarize, by name, from the content of a results.json. It raises an
             AttributeError, LookupError or TypeError if this is damaged; such a run is tested again.
         digits: number of decimals to print.
@@ -61,6 +62,7 @@ def train_seeds(
     for run in runs.values() if is_main and not config.resume else ():
         run.check_free()  # before the first run is trained, and not hours later
     diverged: dict[int, Diverged] = {}
+    skipped: list[Config] = []
     for run_config in configs:
         run = runs[run_config.seed]
         has_values = config.resume and _values_of(run, values) is not None
@@ -68,15 +70,13 @@ def train_seeds(
         if is_main and config.resume and not has_values:
             run.remove_results()  # those that are damaged, and the summaries of them
         if not is_finished or changed_options(run, run_config, paths=True):  # then `train` compares the data
-            try:
-                train(run_config)
-            except Interrupted as error:
-                resumable = any(run.best.exists() or run.last.exists() for run in runs.values())
-                raise Interrupted(str(error), resumable=resumable) from None
-            except Diverged as error:
-                diverged[run_config.seed] = error
-                if is_main:
-                    print(f"seed {run_config.seed}: {error}", file=sys.stderr)
+            diverged |= _train_one(train, run_config, runs)
+        else:
+            skipped.append(run_config)
+    each_has_its_own_data = config.generates_data and config.data_seed is None
+    if skipped and not each_has_its_own_data and tested_on_other_data(list(runs.values())):
+        for run_config in skipped:  # a run whose test data are those of today is left as it is
+            diverged |= _train_one(train, run_config, runs)
     if len(diverged) == len(runs):
         raise diverged[config.seed]
     if is_main:
@@ -85,6 +85,22 @@ def train_seeds(
         print(_text(summary, digits, whole))
         write_json(path, summary)
         print(f"written: {path}")
+
+
+def _train_one(
+    train: Callable[[Config], None], config: Config, runs: Mapping[int, RunDirectory]
+) -> dict[int, Diverged]:
+    """Train one of the runs; if it diverges, return its seed and the error."""
+    try:
+        train(config)
+    except Interrupted as error:
+        resumable = any(run.best.exists() or run.last.exists() for run in runs.values())
+        raise Interrupted(str(error), resumable=resumable) from None
+    except Diverged as error:
+        if is_main_process():
+            print(f"seed {config.seed}: {error}", file=sys.stderr)
+        return {config.seed: error}
+    return {}
 
 
 def _with_seed(config: Config, seed: int) -> Config:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tasks.classifiers.report import values_to_summarize
+from tasks.language_model.__main__ import main as language_model
 from tasks.listops.__main__ import main
 from tasks.listops.config import ListOpsConfig
 from tasks.logic.config import LogicConfig
@@ -121,6 +122,24 @@ def test_damaged_results_are_computed_again(tmp_path):
         results.write_text(damaged)
         assert main(["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2", "--resume"]) == 0
         assert results.read_text() == before
+
+
+def test_the_mean_is_over_runs_that_were_tested_on_the_same_data(tmp_path):
+    for name, count in (("train", 30), ("valid", 4), ("test", 4)):
+        (tmp_path / f"{name}.txt").write_text("a b\nb a c\n" * count)
+    train = [
+        *("train", "--data-dir", str(tmp_path), "--model", "lstm", "--epochs", "1", "--batch-size", "2"),
+        *("--embedding-size", "4", "--hidden-size", "4", "--run-dir", str(tmp_path / "runs")),
+    ]
+    assert language_model([*train, "--seeds", "2"]) == 0
+    (tmp_path / "test.txt").write_text("a b\n")
+    unchanged = (tmp_path / "runs" / "seed-2" / "best.safetensors").read_bytes()
+    assert language_model([*train, "--seeds", "3", "--resume"]) == 0
+    results = [json.loads((tmp_path / f"runs/seed-{seed}/results.json").read_text()) for seed in (1, 2, 3)]
+    assert [result["test_tokens"] for result in results] == [3, 3, 3]
+    values = json.loads((tmp_path / "runs" / "seed-1-to-3.json").read_text())["results"]["test perplexity"]
+    assert list(values["values"].values()) == [result["test_perplexity"] for result in results]
+    assert (tmp_path / "runs" / "seed-2" / "best.safetensors").read_bytes() == unchanged
 
 
 def test_a_run_and_the_runs_of_several_seeds_have_directories_of_their_own(tmp_path, capsys):
