@@ -11,10 +11,11 @@ from typing import Any
 from tasks.formatting.summary import Published, mean_and_deviation
 from tasks.reproduce.config import ReproduceConfig, parse_options
 from tasks.reproduce.runs import Run
-from tasks.reproduce.table import Cell, Key, TableSpec, find
+from tasks.reproduce.table import Cell, Key, TableSpec, TrainingSpec, find
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
 from tasks.runs.options import flag
+from tasks.runs.run_directory import tested_on_other_data
 from tasks.runs.saved_config import changed_options
 
 
@@ -100,7 +101,7 @@ class Results:
         }
 
     def notes(self) -> list[str]:
-        """The notes below the table: conventions, runs without results, runs that ended early."""
+        """The notes below the table: conventions, how runs were trained and tested, which ended early."""
         unit = ", in %" if self.table.percent else ""
         notes = [
             f"Preset {self.preset}{unit}. Mean ± sample standard deviation over the n seeds that finished. "
@@ -110,6 +111,7 @@ class Results:
         if self.train_options:
             notes.append(f"All runs were trained with {' '.join(self.train_options)}.")
         notes.extend(_option_notes(self.runs))
+        notes.extend(_test_data_notes(self.runs))
         for run in self.runs:
             state = run.state()
             if not state.is_tested:
@@ -167,6 +169,19 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
     return [
         f"Trained {condition}: {'all' if len(run_names) == len(tested) else ', '.join(run_names)}."
         for condition, run_names in sorted(runs_by_condition.items())
+    ]
+
+
+def _test_data_notes(runs: Sequence[Run]) -> list[str]:
+    """Notes about seeds of a configuration that were not tested on the same data, but have a common mean."""
+    seeds: dict[TrainingSpec, list[Run]] = {}
+    for run in runs:
+        if run.state().is_tested and not (run.saved.generates_data and run.saved.data_seed is None):
+            seeds.setdefault(run.training, []).append(run)
+    return [
+        f"Tested on other data than earlier seeds: {', '.join(group[i].name for i in other)}."
+        for group in seeds.values()
+        if (other := tested_on_other_data([run.files for run in group]))
     ]
 
 

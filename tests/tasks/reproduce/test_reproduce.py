@@ -310,7 +310,22 @@ def test_the_table_says_which_runs_were_trained_on_data_of_another_directory(aga
         config.write_text(json.dumps(json.loads(config.read_text()) | {"data_dir": path}))
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, listops_data=Path("here")))
     notes = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).notes()
-    assert notes[1:] == [f"Trained with --data-dir there: {runs[1].name}."]
+    assert notes[1:] == [
+        f"Trained with --data-dir there: {runs[1].name}.",
+        f"Tested on other data than earlier seeds: {runs[1].name}.",
+    ]
+
+
+def test_the_table_says_which_seeds_were_tested_on_other_data(again):
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    notes = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).notes()
+    assert not any("Tested on other data" in note for note in notes)  # each seed generates its own
+    for run in runs:
+        values = json.loads(run.files.config.read_text())
+        run.files.config.write_text(json.dumps(values | {"data_seed": 3}))
+    notes = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).notes()
+    said = f"Tested on other data than earlier seeds: {runs[1].name}."
+    assert notes.count(said) == 1
 
 
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
