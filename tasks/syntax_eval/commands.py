@@ -251,7 +251,7 @@ def _notes(
         else f"Unknown words are read as {UNKNOWN}.",
         f"{config.convention}; two sentences with the same probability count as wrong.",
         "The accuracy of a row is over all its scored comparisons; that of a section or group is the "
-        "unweighted mean of its rows.",
+        "unweighted mean of its rows with scored comparisons, in published columns, too.",
     ]
     num_equal = (covered if config.unknown == "skip" else len(scored)) - len(compared)
     if num_equal:

@@ -45,6 +45,7 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
     assert "5 comparisons of two sentences; 3 covered" in out
     assert "2 scored in" in out
     assert "1 not comparable" in out
+    assert "the unweighted mean of its rows with scored comparisons" in out
     assert "* fewer than 100 scored comparisons: 1 row, included in the means." in out
     assert "Published" in out
     header, *lines = out.splitlines()
