@@ -29,21 +29,13 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
     Raises:
         UserError: a checkpoint cannot be read, or the models have different words or vectors.
     """
+    models = {classes: SentimentModel.from_pretrained(path) for classes, path in checkpoints.items()}
+    words = _shared_embedding(models, checkpoints)  # checked first: the files belong together
     directory.mkdir(parents=True, exist_ok=True)
-    shared: WordEmbedding | None = None
-    for classes, path in checkpoints.items():
-        model = SentimentModel.from_pretrained(path)
-        embedding = model.embedding
-        if not isinstance(embedding, WordEmbedding) or embedding.learned:
-            raise UserError(f"{path}: its word vectors are not from files")
-        shared = shared or embedding
-        if embedding.vocabulary != shared.vocabulary or not torch.equal(embedding.weight, shared.weight):
-            raise UserError(f"{path}: its vocabulary or its vectors differ from those of the other models")
-        save_tensors(
-            directory / WORDS.name,
-            _in_16_bits({"weight": embedding.weight}),
-            {"vocabulary": embedding.vocabulary},
-        )
+    save_tensors(
+        directory / WORDS.name, _in_16_bits({"weight": words.weight}), {"vocabulary": words.vocabulary}
+    )
+    for classes, model in models.items():
         weights = {
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith("embedding.")
         }
@@ -53,6 +45,20 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
         save_tensors(
             directory / PRETRAINED[classes].name, _in_16_bits(weights), metadata | {EMBEDDING: SHARED}
         )
+
+
+def _shared_embedding(models: Mapping[int, SentimentModel], checkpoints: Mapping[int, Path]) -> WordEmbedding:
+    """The word vectors of all models; raise a UserError if they differ or are not from files."""
+    shared: WordEmbedding | None = None
+    for classes, model in models.items():
+        embedding, path = model.embedding, checkpoints[classes]
+        if not isinstance(embedding, WordEmbedding) or embedding.learned:
+            raise UserError(f"{path}: its word vectors are not from files")
+        shared = shared or embedding
+        if embedding.vocabulary != shared.vocabulary or not torch.equal(embedding.weight, shared.weight):
+            raise UserError(f"{path}: its vocabulary or its vectors differ from those of the other models")
+    assert shared is not None, "there are no models to export"
+    return shared
 
 
 def _in_16_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

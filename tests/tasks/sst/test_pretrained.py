@@ -64,6 +64,7 @@ def test_models_over_different_vectors_are_not_exported_together(runs, tmp_path)
         UserError, match="its vocabulary or its vectors differ from those of the other models"
     ):
         export({2: runs["2"], 5: runs["other"]}, ("glove.txt",), tmp_path)
+    assert not list(tmp_path.iterdir())  # the files that are there belong together
 
 
 @pytest.mark.parametrize(
