@@ -38,9 +38,9 @@ def train_seeds(
     Args:
         train: trains one run.
         config: the first run has the seed `seed`, the next `seed` + 1, and so on. The runs are saved in
-            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped, but tested
-            again if their test data have changed since. If a path differs from that of such a run, the
-            training and validation data must still be the same.
+            subdirectories of `run_dir`, if it is given. With `resume`, finished runs are skipped; those that
+            were not tested on the same data as the others are tested again on the data of today. If a path
+            differs from that of such a run, the training and validation data must still be the same.
         values: returns the numbers to summarize, by name, from the content of a results.json. It raises an
             AttributeError, LookupError or TypeError if this is damaged; such a run is tested again.
         digits: number of decimals to print.
