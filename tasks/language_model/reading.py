@@ -16,7 +16,7 @@ from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
 from tasks.language_model.ptb_spelling import spell
 from tasks.language_model.tokenization import Tokenizer
-from tasks.language_model.vocabulary import EOS_ID, UNKNOWN
+from tasks.language_model.vocabulary import EOS_ID, UNKNOWN, Vocabulary
 from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_text
@@ -83,8 +83,8 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
         tokenizer: how the model reads sentences.
         max_words: maximum number of words.
     Returns:
-        The words as they were typed (`The 3`), if `spell` makes of them the words that the tokenizer gives
-        the model (`the N`); otherwise the latter.
+        The words as they were typed (`The 3`), if the model reads them as it reads those that the tokenizer
+        makes of them (`the N`); otherwise the latter.
     Raises:
         UserError: there are no words or too many, or it is not Unicode text.
     """
@@ -93,7 +93,7 @@ def split_sentence(text: str, tokenizer: Tokenizer, max_words: int) -> list[str]
     if not 1 <= len(words) <= max_words:
         raise UserError(f"the sentence must have 1 to {max_words:,} words, got {len(words):,}")
     typed, vocabulary = text.split(), tokenizer.vocabulary
-    return typed if spell(typed, vocabulary) == spell(words, vocabulary) else words
+    return typed if _as_read(typed, vocabulary) == _as_read(words, vocabulary) else words
 
 
 def distances_and_words(
@@ -111,9 +111,12 @@ def distances_and_words(
         UserError: see `distances_of_sentences`.
     """
     (distances,) = distances_of_sentences(trained, [words], ["the sentence"])
-    vocabulary = trained.vocabulary
-    words_read = [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
-    return distances[[layer - 1 for layer in layers]], words_read
+    return distances[[layer - 1 for layer in layers]], _as_read(words, trained.vocabulary)
+
+
+def _as_read(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
+    """The words as the model reads them: spelled as in the vocabulary, or `<unk>`."""
+    return [word if word in vocabulary else UNKNOWN for word in spell(words, vocabulary)]
 
 
 def trace_sentence(
