@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ordered_memory.checks import as_int, positive_int
+from ordered_memory.checks import integer_or_none, positive_int
 from ordered_memory.trees import Tree, reduce_topmost
 
 
@@ -88,9 +88,10 @@ def random_trees(lengths: Iterable[int], seed: int) -> list[Tree]:
         >>> random_trees([1, 2], seed=0)
         [0, (0, 1)]
     """
-    if not isinstance(as_int(seed), int) or seed < 0:
+    number = integer_or_none(seed)
+    if number is None or number < 0:
         raise ValueError(f"seed must be an integer of at least 0, got {seed!r}")
-    rng = np.random.default_rng(as_int(seed))
+    rng = np.random.default_rng(number)
     return [_random_tree(positive_int(f"lengths[{i}]", n), rng) for i, n in enumerate(lengths)]
 
 

@@ -53,6 +53,16 @@ def as_int(value: Any) -> Any:
         return value
 
 
+def integer_or_none(value: Any) -> int | None:
+    """Convert an integer of any type to an int; None for anything else, also for a boolean.
+
+    Args:
+        value: any argument.
+    """
+    number = as_int(value)
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
 def check_flags(**arguments: bool) -> None:
     """Check arguments that must be True or False.
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import as_int, check_name, check_tensor, positive_int, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, integer_or_none, positive_int, sequence_lengths
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
@@ -76,8 +76,8 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
         raise ValueError("expected pointers to have an entry for each token, got none")
     slots: list[int] = []
     for token, pointer in enumerate(values[1:], start=1):
-        slot = as_int(pointer)
-        if not isinstance(slot, int) or isinstance(slot, bool):
+        slot = integer_or_none(pointer)
+        if slot is None:
             raise TypeError(f"expected pointers to be integers, got pointers[{token}] = {pointer!r}")
         slots.append(slot + 1)
     counts = [0]

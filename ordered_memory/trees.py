@@ -15,7 +15,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ordered_memory.checks import as_int
+from ordered_memory.checks import integer_or_none
 
 if TYPE_CHECKING:
     import nltk
@@ -157,8 +157,8 @@ def fold(
 
 def _position(node: Any, location: Callable[[], str]) -> int:
     """A leaf as an int. Booleans are not positions, although they are integers in Python."""
-    position = as_int(node)
-    if isinstance(position, int) and not isinstance(position, bool):
+    position = integer_or_none(node)
+    if position is not None:
         return position
     node_type = type(node)
     hint = ""
@@ -235,9 +235,10 @@ def keep_leaves(tree: Tree, kept: Iterable[int]) -> Tree:
         (0, (1, 2))
     """
     positions = set[int]()
-    for position in map(as_int, kept):
-        if not isinstance(position, int) or isinstance(position, bool):
-            raise TypeError(f"expected kept to be integers, got {reprlib.repr(position)}")
+    for leaf_to_keep in kept:
+        position = integer_or_none(leaf_to_keep)
+        if position is None:
+            raise TypeError(f"expected kept to be integers, got {reprlib.repr(leaf_to_keep)}")
         positions.add(position)
     new_positions = {position: new_position for new_position, position in enumerate(sorted(positions))}
     if not new_positions:

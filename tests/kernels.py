@@ -55,11 +55,11 @@ def language_replaced_once():
         seen.add(id(function.__globals__))
         return replace(function)
 
-    def launch_anew(*arguments, **options):
+    def launch_with_none_seen(*arguments, **options):
         seen.clear()
         return launch(*arguments, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", replace_once)
-        patch.setattr(interpreter.GridExecutor, "__call__", launch_anew)
+        patch.setattr(interpreter.GridExecutor, "__call__", launch_with_none_seen)
         yield
