@@ -126,19 +126,15 @@ class CRvNN(nn.Module):
     ) -> Nodes:
         """Take these steps with the sequences that have not halted."""
         for step in steps:
-            running = _unfinished(nodes.existence, is_token) & (step < lengths)
-            if not running.any():
+            rows = (_unfinished(nodes.existence, is_token) & (step < lengths)).nonzero().squeeze(1)
+            if not len(rows):
                 break
-            stepped = self.step(nodes, is_token, may_vanish)
-            nodes = Nodes(
-                torch.where(running[:, None, None], stepped.values, nodes.values),
-                torch.where(running[:, None], stepped.existence, nodes.existence),
-                stepped.composed,  # which a sequence that has halted does not use any more
-            )
+            stepped = self.step(Nodes(*(tensor[rows] for tensor in nodes)), is_token[rows], may_vanish[rows])
+            nodes = Nodes(*(old.index_copy(0, rows, new) for old, new in zip(nodes, stepped, strict=True)))
         return nodes
 
     def step(self, nodes: Nodes, is_token: Tensor, may_vanish: Tensor) -> Nodes:
-        """Compute one step of all sequences, halted ones included.
+        """Compute one step of sequences that have not halted.
 
         Args:
             nodes: before the step.
