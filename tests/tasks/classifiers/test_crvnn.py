@@ -139,6 +139,19 @@ def test_gradients_are_finite_where_neighbors_differ_much_in_their_decisions(sca
     assert max(tensor.grad.abs().max() for tensor in (x, *model.parameters())) < 100
 
 
+def test_sequences_that_have_halted_are_not_computed_any_more(monkeypatch):
+    model, lengths, sizes, step = small(), torch.tensor([1, 12, 2, 1]), [], CRvNN.step
+
+    def counted(model, nodes, *masks):
+        sizes.append(len(nodes.values))
+        return step(model, nodes, *masks)
+
+    monkeypatch.setattr(CRvNN, "step", counted)
+    model(torch.randn(4, 12, 3, dtype=torch.float64), lengths)
+    assert sizes[0] == 2
+    assert sizes[2:] == [1] * (len(sizes) - 2)
+
+
 @pytest.mark.parametrize("every", [1, 4, 100])
 def test_steps_that_are_computed_again_give_the_same(every, monkeypatch):
     model, lengths = CRvNN(4, 6, dropout=0.5), torch.tensor([9, 1, 6])
