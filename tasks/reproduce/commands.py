@@ -12,7 +12,7 @@ from typing import Any
 from tasks.formatting.tables import count_text, text_table
 from tasks.parsing.treebank import read_treebank
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
-from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.config import ReproduceConfig, runs_of, warn_of_unused_data
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Job, Workers, submit
 from tasks.reproduce.output import text, write
@@ -50,6 +50,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     """
     table = TABLES[name]
     runs = runs_of(table, config)
+    warn_of_unused_data(runs, config)
     if config.dry_run:
         print(_plan(runs, config))
         return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from tasks.reproduce.runs import Run
 from tasks.reproduce.table import EvaluationSpec, TableSpec, TrainingSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_positive, check_unused, flag
+from tasks.runs.options import check_at_least, check_positive, check_unused, flag, warn_of_unused
 from tasks.runs.threads import check_threads, count_cores
 
 DEMO_MINUTES = 4.0
@@ -38,6 +38,20 @@ TAKEN = {
     "--threads",
 }
 """Options of training that cannot be among `--train-options`."""
+TRAINING_DATA: dict[str, dict[str, str]] = {
+    "listops": {"listops_data": "--data-dir"},
+    "logic": {"logic_data": "--data-dir"},
+    "sst": {"sst_data": "--data-dir", "vectors": "--vectors"},
+    "language_model": {"text_data": "--data-dir"},
+}
+"""The fields of `DataConfig` that training uses, and the task's own options for them, by task."""
+EVALUATION_DATA: dict[str, dict[str, str]] = {
+    "parsing": {"treebank": "--treebank"},
+    "syntax_eval": {"pairs": "--pairs"},
+}
+"""The same for evaluations."""
+REQUIRED_DATA = {"text_data", "treebank", "pairs"}
+"""Fields of `DataConfig` without which tasks that use them have no data."""
 LONGEST_NAME = 240
 """Most bytes of the name of a run's directory; file systems allow 255, also for the files of the table."""
 DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
@@ -49,7 +63,7 @@ DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class DataConfig:
-    """Data. The `demo` preset ignores these options and generates its data."""
+    """Data; each table uses the options of its own tasks. The `demo` preset generates its data."""
 
     listops_data: Path | None = None
     """Directory with train_d20s.tsv and test_d20s.tsv; None to generate expressions."""
@@ -192,6 +206,24 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     return runs
 
 
+def warn_of_unused_data(runs: Sequence[Run], config: ReproduceConfig) -> None:
+    """Warn on standard error if an option for data is given that no run uses.
+
+    Args:
+        runs: the runs that the options need.
+        config: the options.
+    """
+    if config.preset == "demo":
+        used, reason = set(), "with --preset demo"
+    else:
+        used = {field for run in runs for field in TRAINING_DATA[run.training.task]}
+        evaluations = {evaluation for run in runs for evaluation in run.evaluations}
+        used |= {field for task, _ in evaluations for field in EVALUATION_DATA.get(task, {})}
+        reason = "in the runs of this table"
+    unused = {field.name: reason for field in fields(DataConfig) if field.name not in used}
+    warn_of_unused(config, ReproduceConfig, unused)
+
+
 def parse_options(options: Sequence[str]) -> tuple[str, ...]:
     """The words of a command line for the values of `--train-options`.
 
@@ -233,16 +265,7 @@ def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str,
     """The options for the data of a training run."""
     if config.preset == "demo":
         return DEMO_OPTIONS[training.task]
-    match training.task:
-        case "listops":
-            return _option("--data-dir", config.listops_data)
-        case "logic":
-            return _option("--data-dir", config.logic_data)
-        case "sst":
-            vectors = ("--vectors", *config.vectors) if config.vectors else ()
-            return (*_option("--data-dir", config.sst_data), *vectors)
-        case _:
-            return _option("--data-dir", _required(config, "text_data"))
+    return _words(TRAINING_DATA[training.task], config)
 
 
 def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> tuple[str, ...]:
@@ -250,20 +273,16 @@ def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> 
     task, options = evaluation
     if config.preset == "demo":
         return (*options, *DEMO_EVALUATIONS.get(task, ()))
-    names = {"parsing": "treebank", "syntax_eval": "pairs"}
-    if task not in names:
-        return options
-    path = _required(config, names[task])
-    return (*options, *_option(flag(names[task]), path))
+    return (*options, *_words(EVALUATION_DATA.get(task, {}), config))
 
 
-def _required(config: ReproduceConfig, name: str) -> Path:
-    """The value of an option without which the table cannot be made; raise a UserError if it is None."""
-    path: Path | None = getattr(config, name)
-    if path is None:
-        raise UserError(f"{flag(name)} must be given for this table, unless --preset is demo")
-    return path
-
-
-def _option(name: str, path: Path | None) -> tuple[str, ...]:
-    return () if path is None else (name, str(path))
+def _words(names: Mapping[str, str], config: ReproduceConfig) -> tuple[str, ...]:
+    """The arguments of a task for fields of `DataConfig`, whose options it calls by these names."""
+    words: list[str] = []
+    for field, option in names.items():
+        value = getattr(config, field)
+        if value is None and field in REQUIRED_DATA:
+            raise UserError(f"{flag(field)} must be given for this table, unless --preset is demo")
+        if value:
+            words += [option, *map(str, value if isinstance(value, tuple) else [value])]
+    return tuple(words)

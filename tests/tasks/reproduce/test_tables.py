@@ -7,7 +7,7 @@ import pytest
 
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
-from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.config import ReproduceConfig, runs_of, warn_of_unused_data
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import find
@@ -135,6 +135,24 @@ def test_bad_options_are_told_in_one_line(words, message, capsys, tmp_path):
     directory = ["--directory", tmp_path] if len(words) > 1 else []
     assert message in refusal(main, capsys, *words, *directory)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "unused"),
+    [
+        ("on-table-1", {"text_data": Path("t"), "logic_data": Path("d")}, ["--logic-data d"]),
+        ("on-table-2", {"text_data": Path("t"), "treebank": Path("b")}, []),
+        ("on-table-2", {"text_data": Path("t"), "treebank": Path("b"), "vectors": ("v",)}, ["--vectors v"]),
+        ("om-table-1", {"logic_data": Path("d"), "treebank": Path("b")}, ["--treebank b"]),
+        ("om-table-3", {"sst_data": Path("d"), "vectors": ("v",)}, []),
+        ("om-table-3a", {"listops_data": Path("d"), "preset": "demo"}, ["--listops-data d"]),
+    ],
+)
+def test_data_that_no_run_uses_are_told(name, options, unused, tmp_path, capsys):
+    config = ReproduceConfig(directory=tmp_path, **options)
+    warn_of_unused_data(runs_of(TABLES[name], config), config)
+    told = [line.partition(" has no effect ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == [f"warning: {option}" for option in unused]
 
 
 def test_the_former_name_of_the_local_executor_is_refused(capsys):
