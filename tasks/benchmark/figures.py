@@ -38,11 +38,11 @@ def contender_figures(
 
 
 def reference_ratios(contenders: Contenders, ours: str | None) -> dict[str, Any]:
-    """Compute the ratios of our fastest backend to the floor, `nn.LSTM` and the authors' code, as JSON.
+    """Compute the ratios of one of our backends to the floor, `nn.LSTM` and the authors' code, as JSON.
 
     Args:
         contenders: figures from `contender_figures`.
-        ours: the name of that backend; None if none of them ran.
+        ours: the name of that backend, the first that ran; None if none did.
     """
     return {
         "backend": ours,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from tasks.language_model.report import results_text
 from tasks.language_model.samples import COUNT, LONGEST, sample_sentences
 from tasks.language_model.task import filled_columns, perplexity, train, word_losses
 from tasks.language_model.tokenization import Tokenizer
-from tasks.language_model.vocabulary import Vocabulary
+from tasks.language_model.vocabulary import UNKNOWN, Vocabulary
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, ThreadsConfig, print_after
 from tasks.runs.errors import UserError
@@ -118,14 +119,18 @@ def _evaluate(config: EvaluateConfig) -> None:
 def _generate(config: GenerateConfig) -> None:
     config.set_up()
     trained = load_model(config.checkpoint)
+    start = Tokenizer(trained.vocabulary, final_period=False)(config.start)
     sentences = sample_sentences(
         trained,
         config.seed,
         count=config.count,
         max_words=config.max_words,
         temperature=config.temperature,
-        start=Tokenizer(trained.vocabulary, final_period=False)(config.start),
+        start=start,
     )
+    unknown = [word for word in dict.fromkeys(start) if word not in trained.vocabulary]
+    if unknown:
+        print(f"warning: --start: the model reads {' '.join(unknown)} as {UNKNOWN}", file=sys.stderr)
     content = "".join(" ".join(words) + "\n" for words in sentences)
     write_or_print(config.output, content)
 

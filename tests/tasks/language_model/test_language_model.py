@@ -749,6 +749,11 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
         "on 6 words, ends of sentences included; "
         "1 of 4 words is read as <unk>: 0 are written so, 1 is not in the vocabulary\n"
     ) in capsys.readouterr().out
+    generate = ["generate", "--checkpoint", str(checkpoint), "--count", "1", "--start"]
+    assert main([*generate, "a d <unk> e d"]) == 0
+    assert capsys.readouterr().err == "warning: --start: the model reads d e as <unk>\n"
+    assert main([*generate, "a b"]) == 0
+    assert not capsys.readouterr().err
     assert (results["validation_unknown"], results["test_unknown"]) == (0, 1)
     assert results_text(results).splitlines()[3].split()[-2:] == ["6", "1"]
     # Of 140 words and ends of sentences for training, and one more of each of 5: 21 a, 41 b, 21 c, 21 <unk>.
