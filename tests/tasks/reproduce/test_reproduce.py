@@ -464,10 +464,15 @@ def test_estimates_say_once_what_takes_the_time(tmp_path, capsys, monkeypatch):
 
 def test_a_dry_run_whose_data_cannot_be_read_says_why(tmp_path, capsys):
     config = ReproduceConfig(
-        directory=tmp_path, text_data=tmp_path / "nothing", only=("onlstm",), dry_run=True
+        directory=tmp_path,
+        text_data=tmp_path / "nothing",
+        vectors=("v",),
+        only=("onlstm",),
+        dry_run=True,
     )
     run_table("on-table-1", config)
     output, error = capsys.readouterr()
+    assert "warning: --vectors v has no effect in the runs of this table\n" in error
     assert "1 not estimated, since their data cannot be read" in output
     assert f"{tmp_path / 'nothing'}: no such directory" in error
 

@@ -436,8 +436,9 @@ def test_options_that_a_model_does_not_have_are_warned_of(tmp_path, capsys):
     warnings = capsys.readouterr().err
     assert "warning: --cell tree-rnn has no effect with --model lstm\n" in warnings
     assert "--average-decay" not in warnings
-    assert main(["evaluate", "--checkpoint", str(tmp_path / "best.safetensors"), "--num-slots", "9"]) == 0
-    assert "warning: --num-slots 9 has no effect with --model lstm\n" in capsys.readouterr().err
+    for words in (["evaluate"], ["predict", "[MAX 2 9 ]"]):
+        assert main([*words, "--checkpoint", str(tmp_path / "best.safetensors"), "--num-slots", "9"]) == 0
+        assert "warning: --num-slots 9 has no effect with --model lstm\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
