@@ -129,7 +129,8 @@ class CRvNN(nn.Module):
             rows = (_unfinished(nodes.existence, is_token) & (step < lengths)).nonzero().squeeze(1)
             if not len(rows):
                 break
-            stepped = self.step(Nodes(*(tensor[rows] for tensor in nodes)), is_token[rows], may_vanish[rows])
+            running = Nodes(*(tensor.index_select(0, rows) for tensor in nodes))
+            stepped = self.step(running, is_token[rows], may_vanish[rows])
             nodes = Nodes(*(old.index_copy(0, rows, new) for old, new in zip(nodes, stepped, strict=True)))
         return nodes
 
