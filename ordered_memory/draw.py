@@ -33,6 +33,8 @@ MAX_HORIZONTAL_LABEL = 5
 BAR_WIDTH = 40
 INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
 
+_FILLER = "\x00"
+"""The second column of a wide character while nltk arranges words; `_one_line` removes it from words."""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -69,8 +71,9 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
     positions = to_nltk(tree, range(len(tokens)), "·")
     from nltk.tree.prettyprinter import TreePrettyPrinter
 
-    words = [_one_line(word) for word in tokens]
+    words = [_filled(_one_line(word)) for word in tokens]
     if labels is not None:
+        labels = {span: _filled(str(label)) for span, label in labels.items()}
         drawn: set[Span] = set()
         for node in positions.subtrees():  # parents before children
             node_leaves = node.leaves()
@@ -86,7 +89,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
     # nltk breaks lines wider than 16 characters, and would join a word and its label.
     width = 16 if labels is None else 10_000
     text: str = TreePrettyPrinter(positions, words).text(unicodelines=True, maxwidth=width)
-    lines = [line.rstrip() for line in text.split("\n") if line.strip()]
+    lines = [line.rstrip() for line in text.replace(_FILLER, "").split("\n") if line.strip()]
     return "\n".join(lines)
 
 
@@ -161,9 +164,16 @@ def tree_svg(
     )
 
 
+def _filled(word: str) -> str:
+    """A word with a filler after each wide character, so that it has a character for each column."""
+    return "".join(
+        character + _FILLER * (unicodedata.east_asian_width(character) in "WF") for character in word
+    )
+
+
 def _columns(word: str) -> int:
     """How many characters of usual width a word is as wide as."""
-    return len(word) + sum(unicodedata.east_asian_width(character) in "WF" for character in word)
+    return len(_filled(word))
 
 
 def valid_xml(text: str) -> str:

@@ -47,6 +47,18 @@ def test_terminal_tree_has_the_labels_of_its_nodes():
     assert "incomprehensibility" in tree_text((0, 1), ["incomprehensibility", "."], labels)
 
 
+def test_wide_characters_take_two_columns_of_a_terminal_tree():
+    labels = {(0, 0): "名詞", (2, 2): "x"}
+    wide = tree_text(((0, 1), 2), ["北京大学", "好", "x"], labels)
+    narrow = tree_text(((0, 1), 2), ["abcdefgh", "ij", "x"], {(0, 0): "NOUN", (2, 2): "x"})
+    columns = {"北京大学": "abcdefgh", "好": "ij", "名詞": "NOUN"}
+    for characters, letters in columns.items():
+        wide = wide.replace(characters, letters)
+    assert wide == narrow
+    long = tree_text((0, 1), ["人工智能研究所的图书馆", "."])  # broken at 16 columns
+    assert long.splitlines()[-2:] == [f"人工智能研究所的{' ' * 6}.", "     图书馆"]
+
+
 def test_a_node_with_a_single_child_has_its_label_once():
     lines = tree_text((((0,),), 1), ["the", "cat"], {(0, 0): "NP", (0, 1): "S"}).splitlines()
     assert " ".join(lines).split().count("NP") == 1
