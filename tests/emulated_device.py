@@ -13,8 +13,6 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 
 NAME = "emulated"
-INDEXING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_")
-"""These also take indices from the CPU."""
 MISSING = ("aten::take",)
 """Apple GPUs do not have these."""
 PYTHON: dict[str, Callable] = {}
@@ -87,8 +85,8 @@ def call(operator, args, kwargs):
     wrappers = {id(leaf.on_cpu): leaf for leaf in tensors if isinstance(leaf, OnDevice)}
     others = [leaf for leaf in tensors if not isinstance(leaf, OnDevice) and leaf.dim() > 0]
     if wrappers and others and name != "aten::copy_":
-        # A packed batch has its lengths on the CPU.
-        assert name in (*INDEXING, "aten::_pack_padded_sequence"), f"{name}: tensors on two devices"
+        # A packed batch has its lengths on the CPU. Indices might be there, too, but each use would wait.
+        assert name == "aten::_pack_padded_sequence", f"{name}: tensors on two devices"
     found = operator(*mapped(to_cpu, args), **mapped(to_cpu, kwargs))
     if name == "aten::copy_":
         return args[0]
