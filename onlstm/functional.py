@@ -73,7 +73,7 @@ def step(preactivations: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor,
     Returns:
         h_t and c_t, (B, H), and the master gates.
     Raises:
-        ValueError: H is not divisible by C, or `preactivations` has the wrong size.
+        ValueError: H is not divisible by C, or `preactivations` or `cell` has the wrong size.
     Example:
         >>> hidden, cell, _ = step(torch.zeros(2, 4 * 6 + 2 * 3), torch.zeros(2, 6), chunk_size=2)
         >>> hidden.shape, cell.shape
@@ -87,6 +87,11 @@ def step(preactivations: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor,
         raise ValueError(
             f"preactivations must have 4H + 2M = {4 * hidden_size + 2 * master_size} entries for "
             f"hidden_size={hidden_size} and chunk_size={chunk_size}, got {preactivations.shape[-1]}"
+        )
+    if cell.shape[:-1] != preactivations.shape[:-1]:
+        raise ValueError(
+            f"cell must have shape {(*preactivations.shape[:-1], hidden_size)} for these preactivations, got "
+            f"{tuple(cell.shape)}"
         )
     sizes = [hidden_size] * 4 + [master_size] * 2
     pre_i, pre_f, pre_c_hat, pre_o, forget_logits, input_logits = torch.split(preactivations, sizes, dim=-1)

@@ -15,7 +15,7 @@ from ordered_memory.cells import NO_CELL_MASKS
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import DropoutSampler, Masks, Modules, RecurrenceOutput, StepMasks
-from ordered_memory.state import OrderedMemoryState, check_loop
+from ordered_memory.state import OrderedMemoryState, check_loop, check_state
 
 
 def initial_state(batch_size: int, num_slots: int, like: Tensor) -> OrderedMemoryState:
@@ -50,6 +50,8 @@ def step(
         masks: dropout masks; None for no dropout.
     Returns:
         The new state (the output of the step is `state.candidate[:, -1]`) and p, (B, N).
+    Raises:
+        ValueError: `state` does not fit `x` in size, dtype or device.
     Example:
         >>> from ordered_memory import GatedRecursiveCell, NormalizedScore
         >>> modules = Modules(NormalizedScore(8), GatedRecursiveCell(8), torch.nn.LayerNorm(8))
@@ -59,6 +61,7 @@ def step(
         >>> state.candidate.shape, p.shape
         (torch.Size([2, 3, 8]), torch.Size([2, 3]))
     """
+    check_state(state, x.shape[:1], state.memory.shape[1], x.shape[1], x)
     masks = masks or StepMasks()
     score_masks, cell_masks = masks.score or NO_SCORE_MASKS, masks.cell or NO_CELL_MASKS
 

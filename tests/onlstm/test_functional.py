@@ -73,6 +73,7 @@ def test_distances_count_entries():
     [
         ((2, 30), (2, 6), 4, "hidden_size=6 must be divisible by chunk_size=4"),
         ((2, 29), (2, 6), 2, "4H \\+ 2M = 30 entries for hidden_size=6 and chunk_size=2, got 29"),
+        ((3, 30), (1, 6), 2, r"cell must have shape \(3, 6\) for these preactivations, got \(1, 6\)"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(preactivations, cell, chunk, message):

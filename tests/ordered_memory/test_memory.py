@@ -92,6 +92,16 @@ def test_the_second_token_can_only_attach_to_the_root():
     assert torch.equal(state.candidate[:, 0], second)
 
 
+def test_a_step_refuses_a_state_of_another_batch_size():
+    maps = random_layer().directions[0].recurrent_modules()
+    x = torch.randn(3, 5, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"state\.memory must have shape \(3, 4, 5\).*got \(1, 4, 5\)"):
+        step(x, initial_state(1, 4, x), maps)
+    state = initial_state(3, 4, x)
+    with pytest.raises(ValueError, match=r"state\.occupancy must have shape \(3, 5\).*got \(1, 5\)"):
+        step(x, state._replace(occupancy=state.occupancy[:1]), maps)
+
+
 class FiveSteps(torch.nn.Module):
     """The loop over five ragged steps with fixed dropout masks, as one function of tensors."""
 
