@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import re
 import reprlib
 import sys
 from collections.abc import Collection
@@ -198,6 +199,11 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             if type(error).__name__ == "HFValidationError":
                 raise ValueError(f"{name_or_path}: no such directory, and no name on the Hub") from None
             reason = " ".join(str(error).split()) or type(error).__name__
+            if re.search(r'\.parametrizations\.|_orig"', reason):  # in the names of unexpected weights
+                reason += (
+                    "; it was saved with parametrized or pruned weights: before saving, call "
+                    "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove"
+                )
             raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 
     @classmethod

@@ -4,11 +4,13 @@ import importlib
 import importlib.util
 import inspect
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
+from torch.nn.utils import parametrizations, prune
 
 from onlstm.language_model import LanguageModel
 from ordered_memory import hub
@@ -103,6 +105,21 @@ def test_what_is_damaged_is_one_clear_error(name, content, saved):
     if content is not None:
         (directory / name).write_text(content)
     with pytest.raises(ValueError, match=f"{directory}: not a saved LanguageModel"):
+        LanguageModel.from_pretrained(directory)
+
+
+@pytest.mark.parametrize(
+    ("change", "undo"),
+    [
+        (parametrizations.weight_norm, "torch.nn.utils.parametrize.remove_parametrizations"),
+        (partial(prune.l1_unstructured, amount=0.5), "torch.nn.utils.prune.remove"),
+    ],
+)
+def test_weights_that_are_not_plain_are_named(change, undo, saved):
+    model, directory = saved
+    change(model.layers[0], "weight_hh_l0")
+    model.save_pretrained(directory)
+    with pytest.raises(ValueError, match=rf"layers\.0\.weight_hh_l0.* before saving, call .*{undo}"):
         LanguageModel.from_pretrained(directory)
 
 
