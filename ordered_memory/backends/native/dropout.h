@@ -5,7 +5,6 @@
 
 /* Where dropout acts: on the inputs and the hidden units of the cell, on the inputs of the score's two maps. */
 enum { CELL_INPUT, HIDDEN, KEY, FEATURE, DROPOUT_SITES };
-enum { DROP_NOTHING = -(1 << 20) }; /* as in contract.py */
 
 /* Finalizer and increment of the splitmix64 generator. */
 static uint64_t splitmix64(uint64_t z) {
@@ -26,7 +25,7 @@ static int dropout_mask(const Share *s, int site, int64_t t, int64_t r, int64_t 
         return 1;
     }
     int32_t drop_below = site == CELL_INPUT || site == HIDDEN ? p->cell_drop_below : p->score_drop_below;
-    if (drop_below == DROP_NOTHING) return 0;
+    if (drop_below <= INT16_MIN) return 0; /* no noise is below it */
     uint64_t key = splitmix64((uint64_t)*p->seed + splitmix64((uint64_t)position * DROPOUT_SITES + site));
     int16_t *restrict noise = s->noise;
     for (int64_t j = 0; j < (size + 3) / 4; j++) { /* four entries of 16 bits from each word */
