@@ -74,20 +74,17 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
     values = _to_numbers(pointers, "pointers")
     if not values:
         raise ValueError("expected pointers to have an entry for each token, got none")
-    slots: list[int] = []
+    counts = [0]
+    subtrees, head = 1, num_slots
     for token, pointer in enumerate(values[1:], start=1):
         slot = integer_or_none(pointer)
         if slot is None:
             raise TypeError(f"expected pointers to be integers, got pointers[{token}] = {pointer!r}")
-        slots.append(slot + 1)
-    counts = [0]
-    subtrees, head = 1, num_slots
-    for token, slot in enumerate(slots, start=1):
-        if not 1 <= slot <= num_slots:
-            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {slot - 1}")
-        counts.append(max(0, min(slot - head, subtrees - 1)))
+        if not 0 <= slot < num_slots:
+            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {slot}")
+        counts.append(max(0, min(slot + 1 - head, subtrees - 1)))  # y_t is slot + 1
         subtrees += 1 - counts[-1]
-        head = slot - 1
+        head = slot
     return counts
 
 
