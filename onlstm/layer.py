@@ -142,8 +142,7 @@ class ONLSTM(OrderedNeurons):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """The parameters of every layer and direction, as nn.LSTM lists them: W_ih, W_hh, b_ih, b_hh."""
-        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
-        return [[getattr(self, name + suffix) for name in names] for suffix in self._suffixes()]
+        return self._weights()
 
     def forward(
         self,
@@ -209,10 +208,15 @@ class ONLSTM(OrderedNeurons):
         directions = ("", "_reverse") if self.bidirectional else ("",)
         return [f"_l{layer}{direction}" for layer in range(self.num_layers) for direction in directions]
 
+    def _weights(self) -> list[list[Tensor]]:
+        """`all_weights`. (If a weight is missing, an error in a property names the property instead.)"""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 4 if self.bias else 2]
+        return [[getattr(self, name + suffix) for name in names] for suffix in self._suffixes()]
+
     def _forward_packed(
         self, packed: PackedSequence, hx: State | None
     ) -> tuple[PackedSequence, State, Distances]:
-        weights = self.all_weights
+        weights = self._weights()
         if packed.data.dim() != 2:
             raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
         self._check_tokens(packed.data, weights[0][0], ValueError)
@@ -243,7 +247,7 @@ class ONLSTM(OrderedNeurons):
                 raise ValueError("lengths must be None for an input without a batch axis")
             time_major = input.unsqueeze(1)
             hx = None if hx is None else (hx[0].unsqueeze(1), hx[1].unsqueeze(1))
-        weights = self.all_weights
+        weights = self._weights()
         self._check_tokens(time_major, weights[0][0], ValueError)
         steps, batch_size = time_major.shape[:2]
         if steps == 0:

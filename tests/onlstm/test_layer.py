@@ -815,6 +815,14 @@ def test_a_replica_without_registered_parameters_runs():
     assert torch.equal(replica(x)[0], layer(x)[0])
 
 
+def test_a_weight_that_was_removed_is_named():
+    layer, x = ONLSTM(5, 6), torch.randn(2, 3, 5)
+    del layer.weight_hh_l0
+    for sequences in (x, pack_padded_sequence(x, [2, 2, 1])):
+        with pytest.raises(AttributeError, match="no attribute 'weight_hh_l0'"):
+            layer(sequences)
+
+
 def test_the_layer_itself_breaks_no_graph():
     layer, x = ONLSTM(5, 6, 2, bidirectional=True, backend="reference"), torch.randn(2, 3, 5)
     torch._dynamo.reset()
