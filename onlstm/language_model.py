@@ -51,11 +51,15 @@ class LanguageModelOutput(NamedTuple):
 register_named_tuples("onlstm.language_model", LanguageModelOutput)
 
 
-def _check_words(vocabulary: object) -> None:
-    """Check that a vocabulary is a list or a tuple of strings: others have no order, or are not saved."""
+def _check_vocabulary(vocabulary: object, size: int) -> None:
+    """Check that a list or a tuple has a word for each id. (Others have no order, or are not saved.)"""
     if not isinstance(vocabulary, list | tuple):
         raise TypeError(f"vocabulary must be a list of words, got {reprlib.repr(vocabulary)}")
     check_words("vocabulary", vocabulary)
+    if len(vocabulary) != size:
+        raise ValueError(f"vocabulary must have vocabulary_size={size} words, got {len(vocabulary)}")
+    if len(set(vocabulary)) < size:
+        raise ValueError("the words of vocabulary must be distinct")
 
 
 DROPOUT = ("embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout", "weight_dropout")
@@ -94,13 +98,7 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         vocabulary: Sequence[str] | None = None,
     ) -> None:
         if vocabulary is not None:
-            _check_words(vocabulary)
-        if vocabulary is not None and len(vocabulary) != vocabulary_size:
-            raise ValueError(
-                f"vocabulary must have vocabulary_size={vocabulary_size} words, got {len(vocabulary)}"
-            )
-        if vocabulary is not None and len(set(vocabulary)) < len(vocabulary):
-            raise ValueError("the words of vocabulary must be distinct")
+            _check_vocabulary(vocabulary, vocabulary_size)
         super().__init__()
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.embedding_dropout = embedding_dropout
