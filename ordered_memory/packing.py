@@ -23,7 +23,8 @@ def check_batch_sizes(packed: PackedSequence, name: str) -> None:
         packed: the caller's batch.
         name: name of the argument, for the error message.
     Raises:
-        ValueError: the batch sizes are not positive and non-increasing, or their sum is not P.
+        ValueError: the batch sizes are not positive and non-increasing, or their sum is not P; or there
+            is not one index for each sequence.
     """
     if torch.compiler.is_compiling() or is_jit_tracing() or isinstance(packed.batch_sizes, FakeTensor):
         return
@@ -34,6 +35,13 @@ def check_batch_sizes(packed: PackedSequence, name: str) -> None:
             f"the batch_sizes of {name} must be positive and non-increasing, and their sum {rows}, the "
             f"number of rows of its data, got {sizes[:20]}"
         )
+    for field in ("sorted_indices", "unsorted_indices"):
+        indices = getattr(packed, field)
+        if indices is not None and tuple(indices.shape) != (sizes[0],):
+            raise ValueError(
+                f"the {field} of {name} must have shape {(sizes[0],)}, one for each sequence, got "
+                f"{tuple(indices.shape)}"
+            )
 
 
 def pack_indices(lengths: Tensor, steps: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -290,6 +290,16 @@ def test_a_packed_batch_of_impossible_sizes_is_refused(backend, sizes):
         lstm(packed._replace(batch_sizes=torch.tensor(sizes)))
 
 
+@pytest.mark.parametrize("field", ["sorted_indices", "unsorted_indices"])
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_packed_batch_with_indices_of_another_is_refused(field, count):
+    packed = pack_sequence([torch.randn(size, 3) for size in (1, 2, 1)], enforce_sorted=False)
+    packed = packed._replace(**{field: torch.arange(count)})
+    message = rf"the {field} of input must have shape \(3,\), one for each .*, got \({count},\)"
+    with pytest.raises(ValueError, match=message):
+        ONLSTM(3, 4, chunk_size=2)(packed)
+
+
 def error_of(call):
     try:
         call()

@@ -803,6 +803,12 @@ def test_a_packed_sequence_without_tokens_at_a_step_is_refused():
         make()(packed)
 
 
+def test_a_packed_sequence_with_indices_of_another_batch_is_refused():
+    packed = PackedSequence(torch.randn(4, 4, dtype=F64), torch.tensor([3, 1]), *[torch.tensor([1, 0])] * 2)
+    with pytest.raises(ValueError, match=r"the sorted_indices of x must have shape \(3,\), .*, got \(2,\)"):
+        make()(packed)
+
+
 def test_the_given_state_may_be_changed_in_place_before_steps_are_recomputed():
     layer, x = make(recompute_every=2), torch.randn(3, 6, 4, dtype=F64)
     given = make()(x).state
