@@ -122,7 +122,7 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
     empty_files = []
     for name, text in _texts(path):
         _check_labels(text, name)
-        trees_of_file = list(_parse_trees(text.split("\n"), name, drop_tags, dropped))
+        trees_of_file = list(read_trees(text, name, dropped, drop_tags))
         trees += trees_of_file
         if not trees_of_file:
             empty_files.append(name)
@@ -162,34 +162,6 @@ def tags_text(tags: dict[str, int], limit: int | None = None) -> str:
     return ", ".join([*listed, "…"] if len(listed) < len(tags) else listed)
 
 
-def read_trees(
-    text: str, name: str, drop_tags: Collection[str] | None = None, dropped: Counter[str] | None = None
-) -> list[TreebankSentence | None]:
-    """Read the trees of one text.
-
-    Args:
-        text: trees in bracket format.
-        name: name of the file, for error messages.
-        drop_tags: the same as for `read_treebank`.
-        dropped: the numbers of removed words are added here, by tag.
-    Returns:
-        The sentences; None for a tree without words.
-    Raises:
-        UserError: there are no trees, a constituent has no label, or brackets do not match.
-    Example:
-        >>> (sentence,) = read_trees("((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))", "cat.mrg")
-        >>> sentence.words, sentence.tree
-        (['The', 'cat', 'sat'], ((0, 1), 2))
-        >>> sentence.labeled_spans
-        [('NP', 0, 1), ('S', 0, 2)]
-    """
-    dropped = Counter() if dropped is None else dropped
-    trees = list(_parse_trees(text.split("\n"), name, drop_tags, dropped))
-    if not trees:
-        raise UserError(f"{name}: no trees in this file")
-    return trees
-
-
 def cut_label(label: str) -> str:
     """Remove functional tags, indices and alternative labels from a label.
 
@@ -223,14 +195,33 @@ class _OpenBracket:
     children: list[Tree | None] = field(default_factory=list)
 
 
-def _parse_trees(
-    lines: Iterable[str], name: str, drop_tags: Collection[str] | None, dropped: Counter[str]
+def read_trees(
+    text: str, name: str, dropped: Counter[str], drop_tags: Collection[str] | None = None
 ) -> Iterator[TreebankSentence | None]:
+    """Read the trees of one text.
+
+    Args:
+        text: trees in bracket format.
+        name: name of the file, for error messages.
+        dropped: the numbers of removed words are added here, by tag.
+        drop_tags: the same as for `read_treebank`.
+    Yields:
+        The sentences; None for a tree without words.
+    Raises:
+        UserError: a constituent has no label, or brackets do not match.
+    Example:
+        >>> text = "((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))"
+        >>> (sentence,) = read_trees(text, "cat.mrg", Counter())
+        >>> sentence.words, sentence.tree
+        (['The', 'cat', 'sat'], ((0, 1), 2))
+        >>> sentence.labeled_spans
+        [('NP', 0, 1), ('S', 0, 2)]
+    """
     stack: list[_OpenBracket] = []
     words: list[str] = []
     kept: list[bool] = []
     spans: dict[LabeledSpan, None] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         where = f"{name}, line {number}"
         for token in TOKEN.findall(line):
             if token == "(":
