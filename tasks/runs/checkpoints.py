@@ -23,17 +23,6 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import read_json, write_atomically, write_json
 
 
-def save_weights(path: Path, model: nn.Module, metadata: dict[str, Any]) -> None:
-    """Write a model's state dict, with `metadata` as JSON in the header.
-
-    Args:
-        path: the safetensors file.
-        model: the model to save.
-        metadata: what is needed to rebuild the model.
-    """
-    save_tensors(path, model.state_dict(), metadata)
-
-
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
     """Write tensors by name, with `metadata` as JSON in the header.
 
@@ -67,7 +56,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     Args:
         path: a run's best.safetensors, or an exported directory.
     Returns:
-        The `metadata` that `save_weights` or `write_directory` was given.
+        The `metadata` that `save_tensors` or `write_directory` was given.
     Raises:
         UserError: the file does not exist or is not a checkpoint of weights.
     """
@@ -82,7 +71,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def load_weights(path: Path, model: nn.Module, defaults: Mapping[str, Tensor] | None = None) -> None:
-    """Load the weights that `save_weights` or `write_directory` wrote into a model.
+    """Load the weights that `save_tensors` or `write_directory` wrote into a model.
 
     Args:
         path: a run's best.safetensors, or an exported directory.

@@ -23,7 +23,6 @@ from tasks.runs.checkpoints import (
     rng_state,
     save_state,
     save_tensors,
-    save_weights,
     set_rng_state,
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
@@ -295,7 +294,7 @@ class Trainer:
         # left incomplete. Only then do new weights replace the best ones: see `commit_best`.
         if self.fabric.is_global_zero:
             if improved:
-                save_weights(self.run.new_best(progress.best_step), evaluated, self.metadata)
+                save_tensors(self.run.new_best(progress.best_step), evaluated.state_dict(), self.metadata)
             self.run.write_metrics(progress.history)
             logger.add_epoch(row)
             print(epoch_text(progress, config), flush=True)

@@ -47,7 +47,7 @@ from tasks.listops.expressions import parse as parse_expression
 from tasks.listops.model import ListOpsModel
 from tasks.logic.formulas import decode as decode_formula
 from tasks.logic.formulas import parse
-from tasks.runs.checkpoints import save_weights
+from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.saved_config import config_to_dict
 from tests.commands import refusal
@@ -406,7 +406,7 @@ def test_a_score_that_the_authors_lack_is_said_to_differ(checkout, tmp_path, cap
 def test_a_checkpoint_brings_its_weights_sizes_and_score(tmp_path, capsys):
     config = ListOpsConfig(slot_size=6, num_slots=4, embedding_size=5, score="additive", cell="tree-rnn")
     model, path = ListOpsModel(config), tmp_path / "best.safetensors"
-    save_weights(path, model, config_to_dict(config))
+    save_tensors(path, model.state_dict(), config_to_dict(config))
     report = tmp_path / "times.json"
     words = ["--quick", "--no-memory", "--checkpoint", str(path), "--json", str(report)]
     assert main([*words, "--num-slots", "5"]) == 0
@@ -424,7 +424,7 @@ def test_a_checkpoint_brings_its_weights_sizes_and_score(tmp_path, capsys):
 
 def test_an_lstm_has_no_slots_to_compare(tmp_path, capsys):
     config = ListOpsConfig(slot_size=6, embedding_size=5, model="lstm")
-    save_weights(tmp_path / "best.safetensors", ListOpsModel(config), config_to_dict(config))
+    save_tensors(tmp_path / "best.safetensors", ListOpsModel(config).state_dict(), config_to_dict(config))
     assert "expected an Ordered Memory" in fails(
         capsys, "--quick", "--checkpoint", tmp_path / "best.safetensors"
     )
@@ -432,7 +432,7 @@ def test_an_lstm_has_no_slots_to_compare(tmp_path, capsys):
 
 def test_a_model_of_two_directions_is_not_compared(tmp_path, capsys):
     config = ListOpsConfig(slot_size=6, embedding_size=5, num_slots=3, bidirectional=True)
-    save_weights(tmp_path / "best.safetensors", ListOpsModel(config), config_to_dict(config))
+    save_tensors(tmp_path / "best.safetensors", ListOpsModel(config).state_dict(), config_to_dict(config))
     assert "expected one direction, got a bidirectional model" in fails(
         capsys, "--quick", "--checkpoint", tmp_path / "best.safetensors"
     )

@@ -9,7 +9,7 @@ import pytest
 from tasks.classifiers.classification import check_data
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
-from tasks.runs.checkpoints import save_weights
+from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores
 from tasks.runs.saved_config import config_to_dict
@@ -72,7 +72,7 @@ def test_a_trained_model_has_the_slots_of_the_test_and_one_to_train_those_of_tra
     path = tmp_path / "best.safetensors"
     model = LISTOPS.prepare(SLOTS).model
     assert model.encoder.num_slots == 3
-    save_weights(path, model, config_to_dict(SLOTS))
+    save_tensors(path, model.state_dict(), config_to_dict(SLOTS))
     assert LISTOPS.model_class.from_pretrained(path).encoder.num_slots == 5
     other = replace(SLOTS, test_num_slots=None)
     assert LISTOPS.model_class.from_pretrained(path, config=other).encoder.num_slots == 3

@@ -19,7 +19,7 @@ from tasks.language_model.reading import distances_of_sentences, trace_sentence
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
 from tasks.parsing.evaluation import decode
-from tasks.runs.checkpoints import save_weights
+from tasks.runs.checkpoints import save_tensors
 from tasks.runs.saved_config import config_to_dict
 from tests.commands import refusal
 from tests.tasks.reporting.pages import Page, embedded
@@ -40,7 +40,7 @@ def checkpoint(path, vocabulary, **options):
     torch.manual_seed(1)
     config = dataclasses.replace(SMALL, **options)
     model = build_model(config, len(vocabulary))
-    save_weights(path, model, config_to_dict(config) | {"vocabulary": vocabulary.words})
+    save_tensors(path, model.state_dict(), config_to_dict(config) | {"vocabulary": vocabulary.words})
     return path
 
 

@@ -11,7 +11,7 @@ from tasks.runs.checkpoints import (
     read_state,
     rng_state,
     save_state,
-    save_weights,
+    save_tensors,
     set_rng_state,
 )
 from tasks.runs.errors import UserError
@@ -38,7 +38,7 @@ def test_any_nested_state_comes_back_as_it_was(tmp_path):
 def test_weights_keep_their_names_and_metadata(tmp_path):
     path = tmp_path / "w.safetensors"
     model, other = nn.Linear(2, 3), nn.Linear(2, 3)
-    save_weights(path, model, {"size": 3})
+    save_tensors(path, model.state_dict(), {"size": 3})
     load_weights(path, other)
     assert torch.equal(model.weight, other.weight)
     assert read_metadata(path) == {"size": 3}

@@ -5,7 +5,7 @@ import json
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.vocabulary import Vocabulary
-from tasks.runs.checkpoints import save_weights
+from tasks.runs.checkpoints import save_tensors
 from tasks.runs.saved_config import config_to_dict
 
 WORDS = ["<eos>", "<unk>", "the", "author", "authors", "laughs", "laugh", "that", "like", "likes", "N", "no"]
@@ -21,7 +21,7 @@ def tiny_model(vocabulary=VOCABULARY, recurrent="onlstm", **changes):
 def save(directory, trained):
     directory.mkdir(parents=True)
     metadata = config_to_dict(trained.config) | {"vocabulary": trained.vocabulary.words}
-    save_weights(directory / "best.safetensors", trained.model, metadata)
+    save_tensors(directory / "best.safetensors", trained.model.state_dict(), metadata)
     return str(directory / "best.safetensors")
 
 
