@@ -165,14 +165,6 @@ class ContextualEmbedding(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def tokenize(self, sentences: Sequence[Sequence[str]]) -> Pieces:
-        """See `PieceTokenizer.tokenize`.
-
-        Args:
-            sentences: words.
-        """
-        return self.tokenizer.tokenize(sentences)
-
     def forward(self, pieces: Pieces) -> tuple[Tensor, Tensor]:
         """Encode a batch of sentences.
 

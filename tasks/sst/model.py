@@ -178,7 +178,7 @@ class SentimentModel(Classifier):
         if isinstance(self.embedding, WordEmbedding):
             return self.embedding(words), None
         device = next(self.classifier.parameters()).device
-        pieces = to_device(self.embedding.tokenize(words), device)
+        pieces = to_device(self.embedding.tokenizer.tokenize(words), device)
         vectors: tuple[Tensor, Tensor] = self.embedding(pieces)
         return vectors
 

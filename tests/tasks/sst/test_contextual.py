@@ -93,7 +93,10 @@ def test_an_encoder_with_relative_positions_reads_what_its_tokenizer_allows(tmp_
     transformers.XLNetModel(config).save_pretrained(tmp_path)
     module = ContextualEmbedding(str(tmp_path))
     assert module.tokenizer.max_pieces == LONGEST
-    assert_close(module(module.tokenize(SENTENCES))[0][1, :1], module(module.tokenize(SENTENCES[1:2]))[0][0])
+    assert_close(
+        module(module.tokenizer.tokenize(SENTENCES))[0][1, :1],
+        module(module.tokenizer.tokenize(SENTENCES[1:2]))[0][0],
+    )
 
 
 def write_roberta(directory, **options):
@@ -113,7 +116,7 @@ def texts(pieces, row):
 
 
 def test_a_piece_knows_its_word(frozen):
-    pieces = frozen.tokenize(SENTENCES)
+    pieces = frozen.tokenizer.tokenize(SENTENCES)
     assert texts(pieces, 2) == ["[CLS]", "film", "##s", ",", "good", "##ly", "film", "##s", ",", "[SEP]"]
     assert pieces.words[2].tolist() == [-1, 0, 0, 1, 2, 2, 3, 3, 4, -1]
     assert texts(pieces, 1) == ["[CLS]", "bad", "##ly", "[SEP]"]
@@ -122,52 +125,52 @@ def test_a_piece_knows_its_word(frozen):
 
 @pytest.mark.parametrize("word", ["\x00", "", "\u200b", "\n"])
 def test_a_word_never_disappears(frozen, word):
-    pieces = frozen.tokenize([["good", word, "film", word]])
+    pieces = frozen.tokenizer.tokenize([["good", word, "film", word]])
     assert texts(pieces, 0) == ["[CLS]", "good", "[UNK]", "film", "[UNK]", "[SEP]"]
     assert pieces.words.tolist() == [[-1, 0, 1, 2, 3, -1]]
 
 
 def test_treebank_spelling_is_undone(frozen):
-    pieces = frozen.tokenize([["-LRB-", "``", "a\\/a", "''", "-rrb-"]])
+    pieces = frozen.tokenizer.tokenize([["-LRB-", "``", "a\\/a", "''", "-rrb-"]])
     assert texts(pieces, 0)[1:-1] == ["(", '"', "a", "/", "a", '"', ")"]
     assert [undo_escapes(word) for word in ("'s", "--", "-LCB-", "\\*\\*")] == ["'s", "--", "{", "**"]
 
 
 def test_a_space_that_is_not_ascii_cuts_no_word(frozen):
-    assert frozen.tokenize([["good\u00a0film", "a"]]).words.tolist() == [[-1, 0, 0, 1, -1]]
+    assert frozen.tokenizer.tokenize([["good\u00a0film", "a"]]).words.tolist() == [[-1, 0, 0, 1, -1]]
 
 
 def test_the_longest_sentence_that_fits_and_one_that_does_not(frozen, directory):
     fitting = ["a"] * (LONGEST - 2)
-    assert frozen(frozen.tokenize([fitting]))[0].shape == (1, LONGEST - 2, 8)
+    assert frozen(frozen.tokenizer.tokenize([fitting]))[0].shape == (1, LONGEST - 2, 8)
     with pytest.raises(UserError, match=rf"at most {LONGEST} word pieces.* 13 that begins 'a a"):
-        frozen.tokenize([["good"], [*fitting, "a"]])
+        frozen.tokenizer.tokenize([["good"], [*fitting, "a"]])
     assert PieceTokenizer(str(directory)).max_pieces == LONGEST
 
 
 def test_a_byte_level_encoder_reads_words_one_by_one_up_to_its_limit(tmp_path):
     module = ContextualEmbedding(str(write_roberta(tmp_path)))
-    pieces = module.tokenize([["a", "", "b\\/b"], ["a", "bc"]])
+    pieces = module.tokenizer.tokenize([["a", "", "b\\/b"], ["a", "bc"]])
     assert pieces.words.tolist() == [[-1, 0, 0, 1, 2, 2, 2, 2, -1], [-1, 0, 0, 1, 1, 1, -1, -1, -1]]
-    assert_close(module(pieces)[0][1, :2], module(module.tokenize([["a", "bc"]]))[0][0])
-    assert module(module.tokenize([["b" * (LONGEST - 3)]]))[0].isfinite().all()
+    assert_close(module(pieces)[0][1, :2], module(module.tokenizer.tokenize([["a", "bc"]]))[0][0])
+    assert module(module.tokenizer.tokenize([["b" * (LONGEST - 3)]]))[0].isfinite().all()
     with pytest.raises(UserError, match=f"at most {LONGEST} word pieces"):
-        module.tokenize([["b" * (LONGEST - 2)]])
+        module.tokenizer.tokenize([["b" * (LONGEST - 2)]])
 
 
 @pytest.mark.parametrize("sentences", [[], [["a"], []]])
 def test_nothing_to_read_is_an_error(frozen, sentences):
     with pytest.raises(ValueError, match="one word or more"):
-        frozen.tokenize(sentences)
+        frozen.tokenizer.tokenize(sentences)
 
 
 def test_words_and_sentences_are_means_of_pieces(directory):
     module = ContextualEmbedding(str(directory))
     encoder = transformers.AutoModel.from_pretrained(directory, local_files_only=True)
-    words, sentences = module(module.tokenize(SENTENCES))
+    words, sentences = module(module.tokenizer.tokenize(SENTENCES))
     assert words.shape == (3, 5, module.embedding_size)
     for row, sentence in enumerate(SENTENCES):
-        one = module.tokenize([sentence])
+        one = module.tokenizer.tokenize([sentence])
         with torch.no_grad():
             states = encoder(one.ids.long()).last_hidden_state[0]
         assert_close(sentences[row], states.mean(0))
@@ -178,9 +181,9 @@ def test_words_and_sentences_are_means_of_pieces(directory):
 
 
 def test_neither_batch_mates_nor_padding_matter(frozen):
-    together = frozen(frozen.tokenize(SENTENCES))
+    together = frozen(frozen.tokenizer.tokenize(SENTENCES))
     for row, sentence in enumerate(SENTENCES):
-        alone = frozen(frozen.tokenize([sentence]))
+        alone = frozen(frozen.tokenizer.tokenize([sentence]))
         assert_close(together[0][row, : len(sentence)], alone[0][0])
         assert_close(together[1][row], alone[1][0])
 
@@ -190,7 +193,7 @@ def test_a_frozen_encoder_is_no_part_of_the_model_but_moves_with_it(frozen):
     assert (
         list(model.state_dict()) == ["1.weight", "1.bias"] == [name for name, _ in model.named_parameters()]
     )
-    pieces = frozen.tokenize(SENTENCES)
+    pieces = frozen.tokenizer.tokenize(SENTENCES)
     before = frozen(pieces)[0]
     model.train()
     after = frozen(pieces)[0]
@@ -202,7 +205,7 @@ def test_a_frozen_encoder_is_no_part_of_the_model_but_moves_with_it(frozen):
 
 def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     module = ContextualEmbedding(str(directory), fine_tune=True)
-    pieces = module.tokenize(SENTENCES)
+    pieces = module.tokenizer.tokenize(SENTENCES)
     assert not torch.equal(module(pieces)[0], module(pieces)[0])
     module(pieces)[0].square().sum().backward()
     assert all(weight.grad is not None for weight in module.parameters())
