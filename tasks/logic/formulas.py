@@ -103,17 +103,21 @@ def decode(ids: Iterable[int]) -> list[str]:
     return [TOKENS[number - 1] for number in ids if number]
 
 
-def without_redundant_parentheses(tokens: Sequence[str]) -> list[str]:
+def without_redundant_parentheses(text: str) -> str:
     """Remove parentheses around what is already a formula; the training data have no such parentheses.
 
     Args:
-        tokens: words and parentheses.
+        text: one formula.
     Returns:
-        The remaining tokens; all tokens if parentheses do not match, which `parse` reports.
+        The remaining tokens, separated by spaces; all tokens if parentheses do not match, which `parse`
+        reports.
+    Raises:
+        FormulaError: a word is not in the vocabulary.
     Example:
-        >>> " ".join(without_redundant_parentheses(tokenize("((not((c))))")))
+        >>> without_redundant_parentheses("((not((c))))")
         '( not c )'
     """
+    tokens = tokenize(text)
     idle: set[int] = set()
     groups: list[tuple[int, list[bool]]] = [(-1, [])]  # where it opens, and whether each part is a formula
     for position, token in enumerate(tokens):
@@ -124,12 +128,13 @@ def without_redundant_parentheses(tokens: Sequence[str]) -> list[str]:
         if token == CLOSE:
             start, parts = groups.pop()
             if not groups:
-                return list(tokens)
+                return " ".join(tokens)
             if parts == [True]:
                 idle |= {start, position}
             is_formula = tokens[start + 1] not in (AND, OR)
         groups[-1][1].append(is_formula)
-    return [token for position, token in enumerate(tokens) if len(groups) > 1 or position not in idle]
+    kept = (token for position, token in enumerate(tokens) if len(groups) > 1 or position not in idle)
+    return " ".join(kept)
 
 
 class _Partial(NamedTuple):

@@ -20,7 +20,6 @@ from tasks.logic.formulas import (
     RELATION_NAMES,
     RELATIONS,
     TOKENS,
-    tokenize,
     without_redundant_parentheses,
 )
 
@@ -65,7 +64,7 @@ class LogicModel(Classifier):
     def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
         for texts in examples:
             Classifier.check_texts(texts, 2, "formulas")
-        pairs = (for_both(_without_redundant_parentheses, *texts) for texts in examples)
+        pairs = (for_both(without_redundant_parentheses, *texts) for texts in examples)
         return Dataset.from_texts(pairs, trees=True)
 
     def forward(self, batch: TokenBatch) -> Prediction:
@@ -73,10 +72,6 @@ class LogicModel(Classifier):
         encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         summary = encoded.summary if self.joint else join_pairs(encoded.summary)
         return Prediction(self.classifier(summary), encoded)
-
-
-def _without_redundant_parentheses(formula: str) -> str:
-    return " ".join(without_redundant_parentheses(tokenize(formula)))
 
 
 def _build_transformer(config: LogicConfig) -> PairTransformer:

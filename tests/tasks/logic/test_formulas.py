@@ -92,15 +92,15 @@ def with_idle_brackets(formula, draw):
 
 @given(FORMULAS, st.data())
 def test_brackets_that_say_nothing_are_left_out(formula, data):
-    plain = tokenize(to_text(formula))
-    assert without_redundant_parentheses(tokenize(with_idle_brackets(formula, data.draw))) == plain
+    plain = to_text(formula)
+    assert without_redundant_parentheses(with_idle_brackets(formula, data.draw)) == plain
     assert without_redundant_parentheses(plain) == plain
 
 
 @pytest.mark.parametrize("text", ["( ( a )", "( a ) )", "( a ( ( and b ) ) )", "( )", "( ( ) )", ""])
 def test_removing_parentheses_does_not_repair_malformed_formulas(text):
     with pytest.raises(FormulaError):
-        parse(without_redundant_parentheses(tokenize(text)))
+        parse(tokenize(without_redundant_parentheses(text)))
 
 
 def by_sets(left, right):
