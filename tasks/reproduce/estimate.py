@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import sys
 import tempfile
@@ -65,19 +64,7 @@ class Estimator:
     def __init__(self, threads: int | None) -> None:
         self.threads = threads
         self._measured: dict[str, float | None] = {}
-
-    @functools.cached_property
-    def _can_time(self) -> bool:
-        """Whether steps can be timed here, with the threads of a run; they may be too many for this machine.
-
-        The first access sets the number of threads, and prints that timing takes a while.
-        """
-        print("timing a few training steps of each configuration:", file=sys.stderr, flush=True)
-        try:
-            use_threads(self.threads)
-        except UserError:
-            return False
-        return True
+        self._can_time: bool | None = None  # not tried yet
 
     def seconds_left(self, run: Run) -> float | None:
         """Estimate the remaining training time of a run, without its evaluations.
@@ -119,16 +106,28 @@ class Estimator:
         )
         key = json.dumps([task, config_to_dict(measured)])
         if key not in self._measured:
-            can_time = self._can_time
-            if can_time:
+            self._measured[key] = None
+            if self._can_time is None:
+                self._can_time = _start_timing(self.threads)
+            if self._can_time:
                 print(f"  {run.name}", file=sys.stderr, flush=True)
-            self._measured[key] = _measure(measured, task, of_token=small is not None) if can_time else None
+                self._measured[key] = _measure(measured, task, of_token=small is not None)
         seconds = self._measured[key]
         if seconds is None or small is None:
             return seconds
         size: int | None = getattr(config, "train_size", None)
         part = 1.0 if size is None else size / TRAINING_EXPRESSIONS
         return seconds * part * TRAINING_TOKENS[task, getattr(config, "split", None)]
+
+
+def _start_timing(threads: int | None) -> bool:
+    """Say that timing begins, and set the number of threads; False if they are too many for this machine."""
+    print("timing a few training steps of each configuration:", file=sys.stderr, flush=True)
+    try:
+        use_threads(threads)
+    except UserError:
+        return False
+    return True
 
 
 def _has_standard_data(config: TrainingConfig) -> bool:
