@@ -120,13 +120,7 @@ class Dataset(LabeledData):
         return Dataset(self.expressions, trees=True)
 
     def batch(self, indices: ArrayLike) -> TokenBatch:
-        """Collate expressions to a padded batch.
-
-        Args:
-            indices: (B,).
-        Returns:
-            The batch, in the order of the indices.
-        """
+        """Collate expressions to a padded batch; see `LabeledData.batch`."""
         chosen = np.asarray(indices, dtype=np.int64)
         tokens, lengths = self._sequences.pad(chosen)
         trees = None

@@ -144,13 +144,7 @@ class Dataset(LabeledData):
         ]
 
     def batch(self, indices: ArrayLike) -> TokenBatch:
-        """Collate pairs to a padded batch.
-
-        Args:
-            indices: (B,).
-        Returns:
-            The batch, in the order of the indices.
-        """
+        """Collate pairs to a padded batch; see `LabeledData.batch`."""
         chosen = np.asarray(indices, dtype=np.int64)
         rows = np.concatenate([2 * chosen, 2 * chosen + 1])
         tokens, lengths = self._sequences.pad(rows)

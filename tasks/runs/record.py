@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tasks.formatting.tables import count_text
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json, write_json
 from tasks.runs.machine import commit, device_name
@@ -39,8 +40,7 @@ def this_process(device: torch.device) -> dict[str, str]:
     Args:
         device: the device that this process computes on.
     """
-    count = torch.get_num_threads()
-    threads = f"{count} thread{'s' * (count != 1)}"
+    threads = count_text(torch.get_num_threads(), "thread")
     facts = {
         "Command": current_command(),
         "Commit": commit(),

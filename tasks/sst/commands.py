@@ -109,10 +109,7 @@ def _sentiment(name: str) -> str:
 
 def _stats(config: StatsConfig) -> None:
     commands.check_generated(config)
-    treebank = load_treebank(
-        SentimentConfig(data_dir=config.data_dir, generated=config.generated, seed=config.seed)
-    )
-    print(stats_text(treebank))
+    print(stats_text(load_treebank(SentimentConfig(**vars(config)))))
 
 
 SUBCOMMANDS = {

@@ -96,7 +96,7 @@ def _initial_model(config: SentimentConfig, splits: Splits[LabeledData]) -> Sent
             f"840B in {PAPER_DIMENSIONS} (--vectors glove.840B.300d.zip)",
             file=sys.stderr,
         )
-    embedding = WordEmbedding(vocabulary, vectors.values.shape[1])
+    embedding = WordEmbedding(vocabulary, dimensions)
     embedding.weight.copy_(torch.from_numpy(vectors.values))
     return SentimentModel(config, embedding)
 
