@@ -14,7 +14,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.formatting.tables import merge_names, number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
-from tasks.reporting.induced_trees import TreeScores, scores_tables, scores_text
+from tasks.reporting.induced_trees import scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
@@ -50,7 +50,7 @@ def results_text(results: Mapping[str, Any]) -> str:
             for name, row in zip(short_names, results["confusion"], strict=True)
         ]
         lines += ["", CONFUSION, text_table(["", *short_names], rows)]
-    lines += scores_text(*_scores(results))
+    lines += scores_text(results)
     return "\n".join(lines)
 
 
@@ -198,13 +198,7 @@ def _tables(results: Mapping[str, Any]) -> list[Table]:
     for title, rows in results["accuracy_by"].items():
         if not are_numbers(rows):  # those are plots
             tables.append(_accuracy_table(title, rows))
-    return tables + scores_tables(*_scores(results))
-
-
-def _scores(results: Mapping[str, Any]) -> tuple[TreeScores, dict[str, float], str, int | None]:
-    """The arguments of `scores_text` and `scores_tables`. Earlier runs lack some of them."""
-    valid, count = results.get("valid_trees", {}), results.get("scored_trees")
-    return results["span_f1"], valid, results["punctuation"], count
+    return tables + scores_tables(results)
 
 
 def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text, read_spans
 from ordered_memory.trees import Span, Tree
@@ -48,19 +49,17 @@ def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]])
     return fractions
 
 
-def scores_text(
-    scores: TreeScores, valid: Mapping[str, float], punctuation: str, count: int | None
-) -> list[str]:
+def scores_text(results: Mapping[str, Any]) -> list[str]:
     """Format the scores as lines of text, with their conventions.
 
     Args:
-        scores: scores from `score_trees`.
-        valid: fractions from `valid_fractions`; may be empty.
-        punctuation: how punctuation was handled.
-        count: number of trees of the model that were scored; None if it is not known.
+        results: the results of an evaluation: `span_f1` from `score_trees`, `valid_trees` from
+            `valid_fractions`, `scored_trees`, the number of trees of the model, and `punctuation`, which says
+            how it was handled. Results of older versions may lack the second and the third.
     Returns:
         Lines; none for a model without trees.
     """
+    scores, valid, punctuation = results["span_f1"], results.get("valid_trees"), results["punctuation"]
     if not scores:
         return []
     parts: dict[str, Mapping[str, float]] = {
@@ -71,22 +70,18 @@ def scores_text(
     for title, rows in parts.items():
         lines.append(f"\n{title}")
         lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
-    return [*lines, "", *wrap(scores_note(punctuation, count, valid))]
+    return [*lines, "", *wrap(scores_note(punctuation, results.get("scored_trees"), valid))]
 
 
-def scores_tables(
-    scores: TreeScores, valid: Mapping[str, float], punctuation: str, count: int | None
-) -> list[Table]:
+def scores_tables(results: Mapping[str, Any]) -> list[Table]:
     """Make a table of the scores for a report.
 
     Args:
-        scores: scores from `score_trees`.
-        valid: fractions from `valid_fractions`; may be empty.
-        punctuation: how punctuation was handled.
-        count: number of trees of the model that were scored; None if it is not known.
+        results: as for `scores_text`.
     Returns:
         One table; none for a model without trees.
     """
+    scores, valid, punctuation = results["span_f1"], results.get("valid_trees"), results["punctuation"]
     if not scores:
         return []
     names = next(iter(scores.values()))
@@ -98,7 +93,7 @@ def scores_tables(
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=scores_note(punctuation, count, valid),
+            note=scores_note(punctuation, results.get("scored_trees"), valid),
         )
     ]
 
@@ -107,7 +102,9 @@ def scores_note(punctuation: str, count: int | None, valid: Mapping[str, float] 
     """Say what scores count, and how.
 
     Args:
-        punctuation, count, valid: as for `scores_text`.
+        punctuation: how punctuation was handled.
+        count: number of trees of the model that were scored; None if it is not known.
+        valid: the fractions of valid trees that are shown, too; none of them if empty or None.
     """
     number = "" if count is None else f"Trees scored: {count:,}. "
     note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
