@@ -19,8 +19,6 @@ from tasks.logic.generator import generate as generate_pairs
 from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
-Sequences = list[list[int]]
-
 
 class Sizes(NamedTuple):
     """Sizes and options of a layer and of its embeddings."""
@@ -223,7 +221,7 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
     return [epoch[int((i + 0.5) / count * len(epoch))] for i in range(count)]
 
 
-def _spread(sequences: Sequences, batch_size: int, count: int, seed: int) -> list[TokenBatch]:
+def _spread(sequences: list[list[int]], batch_size: int, count: int, seed: int) -> list[TokenBatch]:
     chosen = spread_batches([len(sequence) for sequence in sequences], batch_size, count, seed)
     return [pad([sequences[i] for i in batch]) for batch in chosen]
 
