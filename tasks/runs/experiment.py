@@ -90,7 +90,8 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     if run.last.exists():
         _check_model_options(trainer)
     trainer.restore()
-    done = _is_done(trainer, experiment)
+    # Finished and tested, and the options do not extend it.
+    done = trainer.progress.finished and trainer.progress.nothing_left(config) and _is_tested(run, experiment)
     if trainer.saved_step is not None:
         _check_limits(trainer, done)
     if fabric.is_global_zero:
@@ -118,12 +119,6 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
             text = experiment.results_text(results)
         print(f"{text}\nreport: {run.report}")
     fabric.barrier()
-
-
-def _is_done(trainer: Trainer, experiment: Experiment) -> bool:
-    """Whether the run is finished and tested, and the options do not extend it."""
-    progress = trainer.progress
-    return progress.finished and progress.nothing_left(trainer.config) and _is_tested(trainer.run, experiment)
 
 
 def _is_tested(run: RunDirectory, experiment: Experiment) -> bool:
