@@ -83,7 +83,7 @@ class RRNet(nn.Module):
         for token, gates in zip(embedded.unbind(1), self.input_gates(embedded).unbind(1), strict=True):
             top = stack[rows, depths]
             features = torch.cat([hidden, top, token], dim=-1)
-            log_policy = self.log_policy(features, depths, self.num_slots)
+            log_policy = self.log_policy(features, depths)
             actions = self.choose(log_policy)
             log_probabilities.append(log_policy.gather(1, actions.unsqueeze(1)).squeeze(1))
             values.append(self.value(features).squeeze(1))
@@ -101,19 +101,18 @@ class RRNet(nn.Module):
         )
         return Encoded(summaries, rollout=rollout)
 
-    def log_policy(self, features: Tensor, depths: Tensor, num_slots: int) -> Tensor:
+    def log_policy(self, features: Tensor, depths: Tensor) -> Tensor:
         """Compute log π.
 
         Args:
             features: [h_{t-1}; s; x_t], (B, 2D + E).
             depths: number of states on each stack, (B,) int64.
-            num_slots: S.
         Returns:
             (B, 3), for `SPLIT`, `RECUR` and `MERGE`; for an impossible action a finite number whose exp is 0.
         """
         scores: Tensor = self.policy(features)
         always = torch.ones_like(depths, dtype=torch.bool)
-        possible = torch.stack([depths < num_slots, always, depths > 0], dim=-1)
+        possible = torch.stack([depths < self.num_slots, always, depths > 0], dim=-1)
         return scores.masked_fill(~possible, torch.finfo(scores.dtype).min).log_softmax(-1)
 
     def choose(self, log_policy: Tensor) -> Tensor:

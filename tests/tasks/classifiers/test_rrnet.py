@@ -114,16 +114,17 @@ def test_a_batch_is_each_sequence_by_the_equations(num_slots, forced):
 def test_what_is_impossible_has_no_probability():
     model = small().float()
     seen = torch.randn(3, 2 * D + E)
-    probabilities = model.log_policy(seen, torch.tensor([0, 1, 2]), 2).exp()
+    probabilities = model.log_policy(seen, torch.tensor([0, 1, 2])).exp()
     assert (probabilities == 0).tolist() == [[False, False, True], [False] * 3, [True, False, False]]
     assert_close(probabilities.sum(1), torch.ones(3))
-    probabilities = model.log_policy(seen[:2], torch.tensor([0, 1]), 1).exp()
+    model.num_slots = 1
+    probabilities = model.log_policy(seen[:2], torch.tensor([0, 1])).exp()
     assert (probabilities == 0).tolist() == [[False, False, True], [True, False, False]]
 
 
 def test_sampled_actions_follow_the_policy():
     model, draws = small(), 20_000
-    policy = model.log_policy(torch.randn(3, 2 * D + E, dtype=torch.float64), torch.tensor([0, 1, 2]), 2)
+    policy = model.log_policy(torch.randn(3, 2 * D + E, dtype=torch.float64), torch.tensor([0, 1, 2]))
     actions = model.choose(policy.repeat_interleave(draws, 0)).view(3, draws)
     shares = torch.stack([(actions == action).double().mean(1) for action in (S, R, M)], dim=1)
     assert_close(shares, policy.exp(), rtol=0, atol=4 * 0.5 / math.sqrt(draws))
