@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
@@ -109,10 +110,7 @@ class ClassifierTask(Generic[Config]):
         Returns:
             The evaluation, and its results as JSON values; see `summary`.
         """
-
-        def evaluate_on(dataset: LabeledData) -> Evaluation:
-            return evaluate(model, dataset, batch_size=batch_size)
-
+        evaluate_on = partial(evaluate, model, batch_size=batch_size)
         evaluation = evaluate_on(data)
         results = self.summary(model, evaluation)
         if self.extra_accuracies is not None:

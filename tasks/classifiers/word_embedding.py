@@ -127,10 +127,7 @@ def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int
     """
     vectors = np.zeros((len(words), len(scale)), dtype=np.float32)
     for row, word in enumerate(words):
-        vectors[row] = scale * _generator(seed, word).standard_normal(len(scale))
+        digest = hashlib.sha256(word.encode(errors="surrogatepass")).digest()
+        generator = np.random.default_rng([seed, int.from_bytes(digest, "little")])
+        vectors[row] = scale * generator.standard_normal(len(scale))
     return vectors
-
-
-def _generator(seed: int, word: str) -> np.random.Generator:
-    digest = hashlib.sha256(word.encode(errors="surrogatepass")).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest, "little")])

@@ -205,7 +205,9 @@ class Trainer:
         start_time, seconds_before = time.monotonic(), progress.seconds
         logger.begin_epoch(sums, progress.examples)
         out_of_time = False
-        with self._bar(len(batches)) as bar:
+        with progress_bar(
+            total=len(batches), initial=progress.step_in_epoch, desc=f"epoch {progress.epoch}", unit="batch"
+        ) as bar:
             while progress.step_in_epoch < len(batches) and not out_of_time:
                 batch_sums, examples = self.train_batch(batches[progress.step_in_epoch])
                 sums += batch_sums
@@ -374,14 +376,6 @@ class Trainer:
             return own
         interrupted, out_of_time = zip(*gather(self.fabric, torch.tensor(own)).tolist(), strict=True)
         return any(interrupted), out_of_time[0]
-
-    def _bar(self, steps: int) -> Any:
-        return progress_bar(
-            total=steps,
-            initial=self.progress.step_in_epoch,
-            desc=f"epoch {self.progress.epoch}",
-            unit="batch",
-        )
 
     def _update_bar(self, bar: Any, sums: Tensor) -> None:
         bar.update()
