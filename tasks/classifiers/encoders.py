@@ -109,10 +109,6 @@ def _ordered_memory(config: EncoderConfig, input_size: int) -> nn.Module:
     )
 
 
-def _lstm(config: EncoderConfig, input_size: int) -> nn.Module:
-    return nn.LSTM(input_size, config.slot_size, **_lstm_options(config))
-
-
 def _onlstm(config: EncoderConfig, input_size: int) -> nn.Module:
     return ONLSTM(
         input_size,
@@ -140,20 +136,17 @@ def _transformer(config: EncoderConfig, input_size: int) -> nn.Module:
     return Transformer(input_size, *sizes, config.cell_dropout, shared=shared)
 
 
-def _crvnn(config: EncoderConfig, input_size: int) -> nn.Module:
-    every = config.recompute_every
-    return CRvNN(input_size, config.slot_size, config.cell_dropout, recompute_every=every)
-
-
 BUILDERS: dict[str, Callable[[EncoderConfig, int], nn.Module]] = {
     "ordered-memory": _ordered_memory,
-    "lstm": _lstm,
+    "lstm": lambda config, size: nn.LSTM(size, config.slot_size, **_lstm_options(config)),
     "onlstm": _onlstm,
     "rrnet": lambda config, size: RRNet(size, config.slot_size, config.num_slots, config.cell_dropout),
     "transformer": _transformer,
     "universal-transformer": _transformer,
     "gumbel-tree-lstm": lambda config, size: GumbelTreeLSTM(size, config.slot_size, config.cell_dropout),
-    "crvnn": _crvnn,
+    "crvnn": lambda config, size: CRvNN(
+        size, config.slot_size, config.cell_dropout, recompute_every=config.recompute_every
+    ),
     "mean": lambda config, size: MeanOfTokens(),
     "gold-tree-lstm": lambda config, size: TreeLSTM(size, config.slot_size, config.cell_dropout),
     "gold-tree-rnn": lambda config, size: TreeRNN(size, config.slot_size, config.cell_dropout),
