@@ -81,6 +81,8 @@ PRESETS: dict[str, ListOpsConfig] = {
         batch_size=64,
     ),
 }
-PAPER_CRVNN = replace(PRESETS["paper"], model="crvnn", input_dropout=0.3, adam_betas=(0.9, 0.999))
-"""Configuration of the CRvNN paper, with Adam instead of RAdam with Lookahead."""
+PAPER_CRVNN = replace(
+    PRESETS["paper"], model="crvnn", input_dropout=0.3, optimizer="radam", adam_betas=(0.9, 0.999)
+)
+"""Configuration of the CRvNN paper, without Lookahead."""
 presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})

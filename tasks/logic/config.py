@@ -82,8 +82,8 @@ PAPER_ONLSTM = LogicConfig(
 )
 """Configuration of the ON-LSTM paper: 400 units, embedding size 128, dropout 0.2; Adam as in its authors'
 code."""
-PAPER_CRVNN = replace(PAPER, model="crvnn", cell_dropout=0.1, adam_betas=(0.9, 0.999))
-"""Configuration of the CRvNN paper, with Adam instead of RAdam with Lookahead."""
+PAPER_CRVNN = replace(PAPER, model="crvnn", cell_dropout=0.1, optimizer="radam", adam_betas=(0.9, 0.999))
+"""Configuration of the CRvNN paper, without Lookahead."""
 PAPER_TREE_RNN = replace(
     PAPER, model="gold-tree-rnn", cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0
 )

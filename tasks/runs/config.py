@@ -165,6 +165,9 @@ class TrainingConfig(SeedsConfig):
 class AdamConfig(TrainingConfig):
     """Adam, with a learning rate that is reduced when validation accuracy stops improving."""
 
+    optimizer: Literal["adam", "radam"] = "adam"
+    """`radam` (Rectified Adam) takes small steps at first, which is like a warm-up of the learning rate, for
+    models that would otherwise not recover from their first steps."""
     adam_betas: tuple[float, float] = (0.0, 0.999)
     """Adam's β1 and β2: decay rates of the running averages of the gradient and of its square."""
     adam_epsilon: float = 1e-9

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -64,8 +64,15 @@ class WeightAverage:
         torch._foreach_lerp_(list(averaged), list(weights), 1 - decay)
 
 
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "radam": torch.optim.RAdam,
+}
+"""The optimizers by the value of `--optimizer`."""
+
+
 class PlateauAdam:
-    """Adam with `ReduceLROnPlateau` on the selection score.
+    """Adam or RAdam with `ReduceLROnPlateau` on the selection score.
 
     With `average_decay`, an exponential moving average of the weights is evaluated; see `WeightAverage`.
 
@@ -77,8 +84,8 @@ class PlateauAdam:
     """
 
     restored_options: tuple[str, ...] = (
-        *("learning_rate", "encoder_learning_rate", "weight_decay", "adam_betas", "adam_epsilon"),
-        *("patience", "learning_rate_decay", "curriculum_epochs", "curriculum_length"),
+        *("learning_rate", "encoder_learning_rate", "weight_decay", "optimizer", "adam_betas"),
+        *("adam_epsilon", "patience", "learning_rate_decay", "curriculum_epochs", "curriculum_length"),
     )
 
     def __init__(
@@ -88,7 +95,7 @@ class PlateauAdam:
         learning_rates: Mapping[str, float] | None = None,
         constant_epochs: int = 0,
     ) -> None:
-        self.optimizer: torch.optim.Optimizer = torch.optim.Adam(
+        self.optimizer: torch.optim.Optimizer = OPTIMIZERS[config.optimizer](
             _parameter_groups(model, learning_rates or {}),
             lr=config.learning_rate,
             betas=config.adam_betas,

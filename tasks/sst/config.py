@@ -142,7 +142,12 @@ PRESETS: dict[str, SentimentConfig] = {
     ),
 }
 PAPER_CRVNN = replace(
-    PRESETS["paper"], model="crvnn", cell_dropout=0.4, output_dropout=0.2, adam_betas=(0.9, 0.999)
+    PRESETS["paper"],
+    model="crvnn",
+    cell_dropout=0.4,
+    output_dropout=0.2,
+    optimizer="radam",
+    adam_betas=(0.9, 0.999),
 )
-"""Configuration of the CRvNN paper, with Adam instead of RAdam with Lookahead."""
+"""Configuration of the CRvNN paper, without Lookahead."""
 presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})

@@ -62,6 +62,7 @@ def test_crvnn_has_the_preset_of_its_own_paper():
     ours, theirs = presets_of(None)["paper"], presets_of("crvnn")["paper"]
     assert (ours.input_dropout, ours.adam_betas) == (0.1, (0.0, 0.999))
     assert (theirs.input_dropout, theirs.adam_betas) == (0.3, (0.9, 0.999))
+    assert (ours.optimizer, theirs.optimizer) == ("adam", "radam")
     assert presets_of("crvnn")["demo"] == presets_of(None)["demo"]
 
 

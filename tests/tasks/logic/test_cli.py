@@ -242,6 +242,7 @@ def test_each_paper_has_its_preset():
     assert (ours.adam_betas, theirs.adam_betas) == ((0.0, 0.999), (0.9, 0.999))
     crvnn = presets_of("crvnn")["paper"]
     assert (crvnn.slot_size, crvnn.cell_dropout, crvnn.adam_betas) == (200, 0.1, (0.9, 0.999))
+    assert (ours.optimizer, theirs.optimizer, crvnn.optimizer) == ("adam", "adam", "radam")
     for model in get_args(ModelName):
         for preset in presets_of(model).values():
             replace(preset, model=model).check()

@@ -1,4 +1,6 @@
-"""Adam with a plateau, its average of the weights, and learning rates of submodules."""
+"""Adam and RAdam with a plateau, its average of the weights, and learning rates of submodules."""
+
+import copy
 
 import pytest
 import torch
@@ -26,6 +28,22 @@ def steps(model, optimization, count):
         optimization.optimizer.step()
         optimization.end_step()
         yield [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("adam", torch.optim.Adam), ("radam", torch.optim.RAdam)])
+def test_the_steps_are_those_of_the_optimizer_that_the_options_name(name, expected):
+    model, options = Two(), {"lr": 0.1, "betas": (0.5, 0.9), "eps": 0.01, "weight_decay": 0.2}
+    other = copy.deepcopy(model)
+    by_hand = expected([parameter for parameter in other.parameters() if parameter.requires_grad], **options)
+    config = AdamConfig(
+        optimizer=name, learning_rate=0.1, adam_betas=(0.5, 0.9), adam_epsilon=0.01, weight_decay=0.2
+    )
+    for seed, weights in enumerate(steps(model, PlateauAdam(model, config), 8)):
+        by_hand.zero_grad()
+        x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+        other(x).square().sum().backward()
+        by_hand.step()
+        torch.testing.assert_close(weights, [parameter.detach() for parameter in other.parameters()])
 
 
 def test_the_average_is_that_of_the_formula():

@@ -311,6 +311,14 @@ def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path, capsys, uninte
     assert outcome(tmp_path / "run") == uninterrupted
 
 
+def test_a_run_with_radam_resumes(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert train(whole, "--optimizer", "radam") == 0
+    assert train(parts, "--optimizer", "radam", "--epochs", "1") == 0
+    assert train(parts, "--optimizer", "radam", "--resume") == 0
+    assert outcome(parts) == outcome(whole)
+
+
 def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
     run = tmp_path / "run"
     assert train(run) == 0
@@ -321,6 +329,7 @@ def test_options_that_would_do_nothing_to_a_run_are_refused(tmp_path, capsys):
         (["--max-minutes", "10"], "--max-minutes 10.0: {} is already finished, with None; --epochs ended it"),
         (["--epochs", "3", "--learning-rate", "0.5"], "--learning-rate 0.5: {} resumes with the"),
         (["--epochs", "3", "--adam-betas", "0.5", "0.9"], "--adam-betas (0.5, 0.9): {} resumes with"),
+        (["--epochs", "3", "--optimizer", "radam"], "--optimizer radam: {} resumes with"),
         (["--epochs", "3", "--weight-decay", "0.5"], "--weight-decay 0.5: {} resumes with"),
         (["--epochs", "3", "--adam-epsilon", "0.5"], "--adam-epsilon 0.5: {} resumes with"),
         (["--epochs", "3", "--patience", "9"], "--patience 9: {} resumes with"),
