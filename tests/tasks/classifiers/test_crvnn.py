@@ -193,3 +193,16 @@ def test_training_is_given_the_mean_penalty():
     assert penalty[0] > 0
     assert penalty[1] == 0
     assert_close(ClassificationObjective(config, data, data).losses(model, batch).penalty, penalty[0] / 2)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_changes_no_more_than_the_precision(dtype):
+    torch.manual_seed(1)
+    model, lengths = CRvNN(4, 6, dropout=0.0), torch.tensor([9, 1, 6])
+    x = torch.randn(3, 9, 4)
+    with torch.autocast("cpu", dtype):
+        encoded = model(x, lengths)
+    (encoded.summary.float().sum() + encoded.penalty.sum()).backward()
+    expected = model(x, lengths)
+    assert_close(encoded.summary.float(), expected.summary, rtol=0, atol=0.1)
+    assert_close(encoded.penalty.float(), expected.penalty, rtol=0, atol=0.01)
