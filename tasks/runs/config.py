@@ -163,7 +163,7 @@ class TrainingConfig(SeedsConfig):
 
 @dataclass
 class AdamConfig(TrainingConfig):
-    """Adam, with a learning rate that is reduced when validation accuracy stops improving."""
+    """Adam or RAdam, with a learning rate that is reduced when validation accuracy stops improving."""
 
     optimizer: Literal["adam", "radam"] = "adam"
     """`radam` (Rectified Adam) takes small steps at first, which is like a warm-up of the learning rate, for
