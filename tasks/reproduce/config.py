@@ -13,7 +13,14 @@ from tasks.reproduce.runs import Run
 from tasks.reproduce.table import EvaluationSpec, TableSpec, TrainingSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_positive, check_unused, flag, warn_of_unused
+from tasks.runs.options import (
+    check_at_least,
+    check_positive,
+    check_unused,
+    flag,
+    option_words,
+    warn_of_unused,
+)
 from tasks.runs.threads import check_threads, count_cores
 
 DEMO_MINUTES = 4.0
@@ -39,15 +46,15 @@ TAKEN = {
 }
 """Options of training that cannot be among `--train-options`."""
 TRAINING_DATA: dict[str, dict[str, str]] = {
-    "listops": {"listops_data": "--data-dir"},
-    "logic": {"logic_data": "--data-dir"},
-    "sst": {"sst_data": "--data-dir", "vectors": "--vectors"},
-    "language_model": {"text_data": "--data-dir"},
+    "listops": {"listops_data": "data_dir"},
+    "logic": {"logic_data": "data_dir"},
+    "sst": {"sst_data": "data_dir", "vectors": "vectors"},
+    "language_model": {"text_data": "data_dir"},
 }
-"""The fields of `DataConfig` that training uses, and the task's own options for them, by task."""
+"""The fields of `DataConfig` that training uses, and the names of the task's own fields, by task."""
 EVALUATION_DATA: dict[str, dict[str, str]] = {
-    "parsing": {"treebank": "--treebank"},
-    "syntax_eval": {"pairs": "--pairs"},
+    "parsing": {"treebank": "treebank"},
+    "syntax_eval": {"pairs": "pairs"},
 }
 """The same for evaluations."""
 REQUIRED_DATA = {"text_data", "treebank", "pairs"}
@@ -277,12 +284,12 @@ def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> 
 
 
 def _words(names: Mapping[str, str], config: ReproduceConfig) -> tuple[str, ...]:
-    """The arguments of a task for fields of `DataConfig`, whose options it calls by these names."""
+    """The arguments of a task for the data; `names` has the task's own fields by those of `DataConfig`."""
     words: list[str] = []
-    for field, option in names.items():
+    for field, name in names.items():
         value = getattr(config, field)
         if value is None and field in REQUIRED_DATA:
             raise UserError(f"{flag(field)} must be given for this table, unless --preset is demo")
         if value:
-            words += [option, *map(str, value if isinstance(value, tuple) else [value])]
+            words += option_words(name, value)
     return tuple(words)
