@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from tasks.classifiers.own_encoder import own_encoder
@@ -194,7 +194,7 @@ class CurriculumConfig(EncoderConfig):
 
     @property
     def short_epochs(self) -> int:
-        return self.curriculum_epochs
+        return self.curriculum_epochs if self.curriculum_epochs < self.epochs else 0
 
     @property
     def unused(self) -> dict[str, str]:
@@ -213,18 +213,27 @@ Config = TypeVar("Config", bound=ClassifierConfig)
 
 
 def presets_by_model(
-    presets: dict[str, Config], papers: dict[str, Config]
+    presets: dict[str, Config], papers: dict[str, Config], curriculum: Mapping[str, Any] | None = None
 ) -> Callable[[str | None], dict[str, Config]]:
-    """Let some models have a preset `paper` of their own.
+    """Let some models have a preset `paper` of their own, and add the preset `curriculum`.
 
     Args:
         presets: configurations by name, the default first.
         papers: the preset `paper` of these models, by `--model`.
+        curriculum: the options in which the preset `curriculum` differs from the model's `paper`, its name
+            included; None for no such preset.
     Returns:
         A function that returns the presets, given the value of `--model` or None, as
         `tasks.classifiers.task.ClassifierTask` takes.
     """
-    return lambda model: presets | ({"paper": papers[model]} if model in papers else {})
+
+    def presets_of(model: str | None) -> dict[str, Config]:
+        found = presets | ({"paper": papers[model]} if model in papers else {})
+        if curriculum is not None:
+            found["curriculum"] = replace(found["paper"], **curriculum)
+        return found
+
+    return presets_of
 
 
 DEMO: dict[str, Any] = {

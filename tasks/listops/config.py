@@ -34,8 +34,10 @@ class DataConfig:
 class ListOpsConfig(DataConfig, ClassifierConfig):
     """Train a model to evaluate ListOps expressions."""
 
-    preset: Literal["demo", "paper"] = "paper"
-    """Default values of the other options: `paper` has the paper's, `demo` trains in minutes on a laptop."""
+    preset: Literal["paper", "curriculum", "demo"] = "paper"
+    """Default values of the other options: `paper` has the paper's; `curriculum` adds short expressions
+    first, averaged weights and --restore-best, and learns in fewer epochs; `demo` trains in minutes on a
+    laptop."""
     chunk_size: int = 8
     """Chunk size of ON-LSTM: hidden units per master-gate entry."""
 
@@ -85,4 +87,6 @@ PAPER_CRVNN = replace(
     PRESETS["paper"], model="crvnn", input_dropout=0.3, optimizer="radam", adam_betas=(0.9, 0.999)
 )
 """Configuration of the CRvNN paper, without Lookahead."""
-presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN})
+CURRICULUM = {"preset": "curriculum", "curriculum_epochs": 6, "average_decay": 0.999, "restore_best": True}
+"""The options that the preset `curriculum` adds to `paper`."""
+presets_of = presets_by_model(PRESETS, {"crvnn": PAPER_CRVNN}, CURRICULUM)

@@ -121,9 +121,10 @@ class ReproduceConfig(DataConfig, ExecutorConfig):
     """Only the rows of these models."""
     columns: tuple[str, ...] = ()
     """Only these columns, and only the runs that they need."""
-    preset: Literal["paper", "small", "demo"] = "paper"
-    """Preset of all runs: `paper` has the configurations of the papers, `small` (sentiment and language
-    models) smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
+    preset: Literal["paper", "curriculum", "small", "demo"] = "paper"
+    """Preset of all runs: `paper` has the configurations of the papers; `curriculum` (ListOps and logic) adds
+    to them short examples first, averaged weights and --restore-best; `small` (sentiment and language models)
+    has smaller ones; `demo` makes a small table on generated data in less than ten minutes."""
     train_options: tuple[str, ...] = ()
     """Options of training for all runs, without the two dashes: `curriculum-epochs=5 restore-best`, or
     `adam-betas="0.9 0.999"` for several values. Such runs, and the table, have files of their own."""

@@ -69,6 +69,8 @@ class Estimator:
     def seconds_left(self, run: Run) -> float | None:
         """Estimate the remaining training time of a run, without its evaluations.
 
+        Epochs of short examples count as if they had all of them: runs with a curriculum take a little less.
+
         Args:
             run: run in any state.
         Returns:
@@ -78,20 +80,22 @@ class Estimator:
         if not state.needs_training:
             return 0.0
         spent = 0.0
+        epoch: float | None = None
         if state.epochs:
             history = run.files.read_metrics("seconds")
             spent = float(history[-1]["seconds"])
-            epoch: float | None = epoch_seconds(history)
             config = run.saved
-        elif config.max_minutes is not None:
-            return 60.0 * float(config.max_minutes)  # an upper bound, as the epochs may end first
-        else:
-            epoch = self._epoch_seconds(run)
+            if state.epochs > config.short_epochs:
+                epoch = epoch_seconds(history)
+        minutes: float | None = run.config.max_minutes or config.max_minutes
+        limit = None if minutes is None else max(0.0, 60.0 * minutes - spent)
+        if epoch is None and limit is not None:
+            return limit  # an upper bound, as the epochs may end first
+        epoch = self._epoch_seconds(run) if epoch is None else epoch
         if epoch is None:
             return None
         remaining: float = epoch * max(0, config.epochs - state.epochs)
-        minutes = run.config.max_minutes or config.max_minutes
-        return remaining if minutes is None else min(remaining, max(0.0, 60.0 * minutes - spent))
+        return remaining if limit is None else min(remaining, limit)
 
     def _epoch_seconds(self, run: Run) -> float | None:
         """Seconds per epoch from timed steps; None if these cannot be timed.
@@ -144,7 +148,7 @@ def _measure(config: TrainingConfig, task: str, *, of_token: bool) -> float | No
     except UserError as error:
         print(f"    {error}", file=sys.stderr)
         return None
-    batches = experiment.objective.training_batches(1, config.batch_size)
+    batches = experiment.objective.training_batches(config.short_epochs + 1, config.batch_size)
     if isinstance(experiment.objective, ClassificationObjective):
         lengths = experiment.objective.train.sentence_lengths
         sizes = [int(lengths[batch].sum()) for batch in batches]

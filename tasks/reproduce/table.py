@@ -91,7 +91,7 @@ class TableSpec:
     rows: tuple[RowSpec, ...]
     notes: tuple[str, ...] = ()
     demo_columns: tuple[str, ...] | None = None
-    presets: tuple[str, ...] = ("paper", "demo")
+    presets: tuple[str, ...] = ("paper", "curriculum", "demo")
     percent: bool = True
     digits: int = 1
     axis: str | None = None

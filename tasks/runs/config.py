@@ -152,7 +152,7 @@ class TrainingConfig(SeedsConfig):
 
     @property
     def short_epochs(self) -> int:
-        """The number of epochs at the beginning that have only some of the training data."""
+        """The number of epochs at the beginning that have less training data than the others."""
         return 0
 
     @property

@@ -128,7 +128,7 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     epochs = config.epochs - epochs_done
     in_this_epoch = progress.seconds - _seconds_before(progress.epoch, progress.history)
     by_epochs = max(0.0, epochs * epoch_seconds(progress.history) - in_this_epoch)
-    time_is_known = epochs_done > (config.short_epochs if config.short_epochs < config.epochs else 0)
+    time_is_known = epochs_done > config.short_epochs
     if config.max_minutes is not None:
         by_minutes = 60 * config.max_minutes - progress.seconds
         if not time_is_known or by_minutes < by_epochs:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.classifiers.config import GOLD_TREE_MODELS, ModelName
-from tasks.listops.config import PRESETS, ListOpsConfig, presets_of
+from tasks.listops.config import ListOpsConfig, presets_of
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import parse
 from tasks.listops.generator import generate
@@ -52,7 +52,7 @@ def test_the_true_tree_is_composed_node_by_node(name, data):
         assert torch.allclose(model.output(summary)[0], logits[index])
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["paper", "curriculum", "demo"])
 @pytest.mark.parametrize("name", MODELS)
 def test_presets_fit_every_model(name, preset):
     replace(presets_of(name)[preset], model=name).check()
@@ -64,6 +64,20 @@ def test_crvnn_has_the_preset_of_its_own_paper():
     assert (theirs.input_dropout, theirs.adam_betas) == (0.3, (0.9, 0.999))
     assert (ours.optimizer, theirs.optimizer) == ("adam", "radam")
     assert presets_of("crvnn")["demo"] == presets_of(None)["demo"]
+
+
+@pytest.mark.parametrize("name", [None, "crvnn"])
+def test_the_preset_with_a_curriculum_is_otherwise_that_of_the_models_paper(name):
+    presets = presets_of(name)
+    curriculum = presets["curriculum"]
+    assert (curriculum.preset, curriculum.curriculum_epochs, curriculum.curriculum_length) == (
+        "curriculum",
+        6,
+        20,
+    )
+    assert (curriculum.average_decay, curriculum.restore_best) == (0.999, True)
+    ours = {name for name, value in vars(curriculum).items() if value != vars(presets["paper"])[name]}
+    assert ours == {"preset", "curriculum_epochs", "average_decay", "restore_best"}
 
 
 def test_heads_that_do_not_divide_the_features_are_refused():

@@ -243,6 +243,10 @@ def test_each_paper_has_its_preset():
     crvnn = presets_of("crvnn")["paper"]
     assert (crvnn.slot_size, crvnn.cell_dropout, crvnn.adam_betas) == (200, 0.1, (0.9, 0.999))
     assert (ours.optimizer, theirs.optimizer, crvnn.optimizer) == ("adam", "adam", "radam")
+    curriculum = presets_of("onlstm")["curriculum"]
+    assert (curriculum.slot_size, curriculum.adam_betas) == (400, (0.9, 0.999))
+    assert (curriculum.curriculum_epochs, curriculum.curriculum_length) == (5, 17)
+    assert (curriculum.average_decay, curriculum.restore_best) == (0.998, True)
     for model in get_args(ModelName):
         for preset in presets_of(model).values():
             replace(preset, model=model).check()

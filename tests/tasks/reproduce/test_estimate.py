@@ -11,6 +11,7 @@ from tasks.reproduce.commands import TABLES, _time_of_all, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import PREPARE, SMALL_DATA, Estimator, _measure
 from tasks.runs.errors import UserError
+from tasks.runs.saved_config import config_to_dict
 from tasks.runs.trainer import Trainer
 from tasks.sst.config import SentimentConfig
 from tests.tasks.reproduce.tiny import TINY_TABLE
@@ -131,8 +132,24 @@ def test_an_estimate_of_other_data_counts_their_epochs(tmp_path, monkeypatch, op
     assert Estimator(1).seconds_left(run) == 50  # a second for an epoch
 
 
+def test_epochs_of_short_examples_are_no_measure_of_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
+    config = ReproduceConfig(directory=tmp_path, preset="curriculum", only=("lstm",), columns=("1000",))
+    (run,) = runs_of(TABLES["om-figure-3b"], config)
+    whole = Estimator(1).seconds_left(run) / 50
+    run.files.path.mkdir(parents=True)
+    run.files.last.touch()
+    run.files.config.write_text(json.dumps(config_to_dict(run.config)))
+    history = [{"epoch": number, "seconds": 2.0 * number} for number in range(1, 7)]
+    run.files.write_metrics(history)
+    assert Estimator(1).seconds_left(run) == pytest.approx(44 * whole)
+    run.files.write_metrics([*history, {"epoch": 7, "seconds": 112.0, "fraction": 0.5}])
+    assert Estimator(1).seconds_left(run) == pytest.approx(43.5 * 200)
+
+
+@pytest.mark.parametrize("preset", ["paper", "curriculum"])
 @pytest.mark.parametrize("task", ["listops", "logic"])
-def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
+def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task, preset):
     """Where a step takes a second for each of its tokens, so does the estimate, whichever steps are timed."""
     clock, timed = [0.0], []
 
@@ -143,14 +160,15 @@ def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task):
     monkeypatch.setattr(Trainer, "train_batch", train_batch)
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     subcommand = import_module(f"tasks.{task}.__main__").SUBCOMMANDS["train"]
-    config = replace(subcommand.presets(None)["paper"], **SMALL_DATA[task])
+    config = replace(subcommand.presets(None)[preset], **SMALL_DATA[task])
     assert _measure(config, task, of_token=True) == pytest.approx(1e-6)
     _, *timed = timed  # the first step is not timed
     every = [int(batch) for batch in sorted(timed)]
     assert len(every) == 5
     assert every[0] < every[2] < every[4]
     data = PREPARE[task](config).objective
-    sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in data.training_batches(1, 128))
+    batches = data.training_batches(config.short_epochs + 1, 128)
+    sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in batches)
     assert sizes.index(every[2]) == len(sizes) // 2
 
 

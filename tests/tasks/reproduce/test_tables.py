@@ -110,7 +110,7 @@ def test_a_path_that_does_not_exist_finds_nothing():
     ("words", "message"),
     [
         (["om-table-2"], "unknown subcommand 'om-table-2'"),
-        (["om-table-1", "--preset", "small"], "--preset must be one of paper, demo, got small"),
+        (["om-table-1", "--preset", "small"], "--preset must be one of paper, curriculum, demo, got small"),
         (["om-table-1", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["om-table-1", "--only", "rl-spinn"], "--only must name models of lstm, onlstm, "),
         (
