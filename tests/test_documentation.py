@@ -1,8 +1,10 @@
 """What the README and the site show works: their Python runs, and so do their commands, made quick."""
 
 import ast
+import builtins
 import contextlib
 import importlib
+import inspect
 import io
 import pickle
 import re
@@ -21,7 +23,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+TEXTS = [ROOT / "RESULTS.md", ROOT / "CONTRIBUTING.md", *PAGES]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def blocks(page):
@@ -188,6 +191,7 @@ def test_the_commands_run_one_after_the_other(tmp_path, monkeypatch, capsys):
 
 PLACEHOLDERS = {
     "TABLE": "om-table-1",
+    "--learning-rate R": "--learning-rate 0.002",
     "--model M": "--model lstm",
     "--occupancy-threshold X": "--occupancy-threshold 0.01",
     "--precision P": "--precision 32-true",
@@ -200,10 +204,27 @@ PLACEHOLDERS = {
 """What stands for a value in the commands of the results."""
 
 
+def block_commands(code):
+    """The commands of the tasks in a block; `...` at the end of one stands for each numbered line below."""
+    begun = None
+    for line in code.replace("\\\n", " ").splitlines():
+        numbered = re.fullmatch(r"\d+: (.*?)( *#.*)?", line)
+        if line.startswith("python -m tasks."):
+            command = line.partition(" #")[0]
+            begun = command.removesuffix("...") if command.endswith("...") else None
+            if begun is None:
+                yield command
+        elif begun and numbered:
+            yield begun + numbered[1]
+
+
 def measured_commands():
-    """The words of the commands in the text of the results and the experiments."""
-    for page in (ROOT / "RESULTS.md", ROOT / "docs" / "experiments.md"):
-        for command in re.findall(r"`(python\s+-m\s+tasks\.[^`]+)`", page.read_text()):
+    """The words of the commands in running text, and in blocks that no test runs."""
+    for page in TEXTS:
+        for command in [
+            *re.findall(r"`(python\s+-m\s+tasks\.[^`]+)`", page.read_text()),
+            *(command for language, code, _ in blocks(page) for command in block_commands(code)),
+        ]:
             words = " ".join(command.split())
             for placeholder, value in PLACEHOLDERS.items():
                 words = re.sub(rf"{placeholder}\b", value, words)
@@ -234,3 +255,56 @@ def test_other_commands_name_what_there_is():
         else:
             assert program == "python"
             assert arguments[0] == "-m" or (ROOT / arguments[0]).is_file()
+
+
+def scripts():
+    """The Python that the pages show and no test runs: whole blocks, and what `python -c` is given."""
+    for page in TEXTS:
+        yield from re.findall(r'python -c "(.*?)"', page.read_text(), re.DOTALL)
+        for language, code, _ in blocks(page):
+            if language in ("", "py") and not re.match(r"python |\{%", code):
+                yield code
+
+
+def resolve(node, imported):
+    """What a name or an attribute of a module stands for; None if only running the script tells."""
+    if isinstance(node, ast.Name):
+        return imported.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = resolve(node.value, imported)
+        if inspect.ismodule(owner) or inspect.isclass(owner):
+            return getattr(owner, node.attr)
+    return None
+
+
+def check_names(script):
+    """Names of a script are defined, attributes of modules exist, and calls have arguments that are taken."""
+    nodes, imported, known = list(ast.walk(ast.parse(script))), {}, {"ON_LSTM", *dir(builtins)}
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            if ast.unparse(node) != "import ON_LSTM":  # the authors' code
+                exec(ast.unparse(node), imported)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            known.add(node.id)
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            assert node.id in {*known, *imported}
+        elif isinstance(node, ast.Attribute):
+            resolve(node, imported)
+        elif isinstance(node, ast.Call) and not any(isinstance(one, ast.Starred) for one in node.args):
+            function = resolve(node.func, imported)
+            if function is not None and all(keyword.arg for keyword in node.keywords):
+                with contextlib.suppress(ValueError):  # some of PyTorch's have no signature
+                    signature = inspect.signature(function)
+                    signature.bind(*node.args, **{keyword.arg: None for keyword in node.keywords})
+
+
+def test_scripts_that_no_test_runs_use_names_and_arguments_of_today():
+    found = list(scripts())
+    for script in found:
+        check_names(script)
+    assert len(found) > 10
