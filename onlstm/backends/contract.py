@@ -78,7 +78,8 @@ def why_not(tokens: Tensor, weights: Weights, hidden: Tensor, cell: Tensor) -> s
     Returns:
         The reason, as a clause for the error message; None if it can.
     """
-    return operators.why_not_transformed(tokens, *weights, hidden, cell)
+    wrapped = operators.why_not_wrapped(*weights)
+    return wrapped or operators.why_not_transformed(tokens, *weights, hidden, cell)
 
 
 def run(

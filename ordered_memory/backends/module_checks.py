@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory.attention import AdditiveScore, NormalizedScore
-from ordered_memory.backends.operators import why_not_transformed
+from ordered_memory.backends.operators import why_not_transformed, why_not_wrapped
 from ordered_memory.cells import GatedRecursiveCell, TreeRNNCell
 from ordered_memory.recurrence import Modules
 from ordered_memory.state import OrderedMemoryState
@@ -49,6 +49,8 @@ def unsupported_module_reason(
 ) -> str | None:
     """What changes the result of calling the modules: a hook, a patch, a replaced module, a parametrization.
 
+    A weight that wraps other tensors, such as a quantized one, is also a reason: it cannot be read.
+
     Args:
         inputs, modules, cells: as in `why_not`.
     Returns:
@@ -75,6 +77,8 @@ def unsupported_module_reason(
                     f"its {name} must be a {expected_type.__name__} with the parameters that it has by "
                     "default"
                 )
+            if (reason := why_not_wrapped(weight)) is not None:
+                return reason
             if weight is not None and tuple(weight.shape) != expected_shape:
                 return (
                     f"the {parameter_name} of its {name} must have shape {expected_shape}, "

@@ -132,6 +132,23 @@ def why_not_transformed(*tensors: Tensor | None) -> str | None:
     return None
 
 
+def why_not_wrapped(*weights: Tensor | None) -> str | None:
+    """Why a backend cannot run: a weight is a wrapper around other tensors, such as a quantized weight.
+
+    Such a weight (of torchao, or a DTensor) knows how to take part in operations of PyTorch, but not in the
+    operators that are defined here.
+
+    Args:
+        *weights: the weights of the call.
+    Returns:
+        The reason, as a clause for the error message; None if there is no such weight.
+    """
+    for weight in weights:
+        if hasattr(type(weight), "__tensor_flatten__"):  # as PyTorch recognizes wrappers
+            return f"it needs weights that are plain tensors, got {type(weight).__name__}"
+    return None
+
+
 def define(name: str, implementation: Implementation, device_type: str | None = None) -> Any:
     """Register an implementation as an operator.
 

@@ -21,9 +21,11 @@ from onlstm import ONLSTM, ONLSTMCell
 from onlstm.backends import contract, native, sequence
 from onlstm.functional import Weights, run_recurrence
 from onlstm.language_model import LanguageModel
+from ordered_memory.backends.registry import BackendError
 from ordered_memory.backends.runtime.build import load
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
+from tests.wrapped_weights import wrap_weight
 
 OPERATOR_BACKENDS = {"native": native, "sequence": sequence}
 NATIVE = load(native.SOURCE, torch.float32)
@@ -554,3 +556,16 @@ def test_hooks_and_parametrizations_act(change):
     for one, other in zip(*outcomes, strict=True):
         assert_close(one, other)
     assert not torch.equal(outcomes[0][0], unchanged(x)[0])
+
+
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_hh_l0"])
+def test_a_weight_may_wrap_another_tensor(name):
+    layer, x = ONLSTM(3, 6, chunk_size=2), torch.randn(5, 2, 3)
+    with torch.no_grad():
+        expected = layer(x)[0]
+        wrap_weight(layer, name)
+        assert_close(layer(x)[0], expected)
+        layer.backend = "native"
+        if name.startswith("weight"):  # the sum of both biases is a plain tensor
+            with pytest.raises(BackendError, match="it needs weights that are plain tensors, got Halved"):
+                layer(x)

@@ -25,6 +25,7 @@ from ordered_memory.backends.runtime.build import load
 from ordered_memory.memory import run_recurrence
 from tests.tolerances import assert_close
 from tests.versions import MESSAGES_IN_GRAPHS, SORTED_IN_GRAPHS
+from tests.wrapped_weights import wrap_weight
 
 F64 = torch.float64
 LENGTHS = torch.tensor([6, 2, 3, 1, 5])
@@ -678,6 +679,7 @@ CHANGES = {
     "another dtype": lambda d: d.score.key.float(),
     "norm": lambda d: setattr(d.score, "key_norm", nn.Identity()),
     "without affine": lambda d: setattr(d, "norm", nn.LayerNorm(8, elementwise_affine=False, dtype=F64)),
+    "wrapped weight": lambda d: wrap_weight(d.cell.output),
 }
 
 
@@ -691,6 +693,17 @@ def test_what_a_backend_does_not_see_is_left_to_the_definition(name):
         with pytest.raises(BackendError, match=f"backend '{backend}' cannot run here: (it|its|the) "):
             select_backend(backend, inputs, modules)
     assert module_checks.why_not(inputs, modules) is not None
+
+
+@pytest.mark.parametrize("part", ["cell.from_memory", "score.key", "score.query", "projection"])
+def test_a_weight_may_wrap_another_tensor(part):
+    layer = make()
+    x = tokens().detach()
+    with torch.no_grad():
+        expected = layer(x)
+        wrap_weight(layer.directions[0].get_submodule(part))
+        actual = layer(x)
+    assert_all_close([actual.output, actual.attention], [expected.output, expected.attention])
 
 
 def test_with_hooks_of_all_modules_the_definition_runs():
