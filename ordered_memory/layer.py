@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD, SCORES
 from ordered_memory.backends import BACKENDS
+from ordered_memory.backends.module_checks import has_hooks, is_patched
 from ordered_memory.cells import CELLS
 from ordered_memory.checks import (
     check_device,
@@ -307,7 +308,8 @@ class OrderedMemory(nn.Module):
         if steps == 0:
             raise ValueError("x must have at least one step, got T=0")
         projection = self.directions[0].projection
-        if isinstance(projection, nn.Linear):
+        # A hook or a `forward` that was set may bring the weights, as those of accelerate's offloading do.
+        if isinstance(projection, nn.Linear) and not (has_hooks(projection) or is_patched(projection)):
             check_device("x", inputs, projection.weight)
             check_dtype("x", inputs, projection.weight)
 

@@ -67,7 +67,7 @@ def unsupported_module_reason(
             return f"its {name} must be a torch.nn.{expected_type.__name__}, got {type_name}"
         if has_hooks(module):
             return f"it does not call the hooks of {name}"
-        if _is_patched(module):
+        if is_patched(module):
             return f"it does not call the methods that were set on {name}"
         bias = None if name == "cell.from_memory" else (shape[0],)
         for parameter_name, expected_shape in (("weight", shape), ("bias", bias)):
@@ -88,7 +88,7 @@ def unsupported_module_reason(
                 return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
     if has_hooks(modules.score) or has_hooks(modules.cell):
         return "it does not call the hooks of the score and the cell"
-    if _is_patched(modules.score) or _is_patched(modules.cell):
+    if is_patched(modules.score) or is_patched(modules.cell):
         return "it does not call the methods that were set on the score and the cell"
     if not torch.compiler.is_compiling() and any(
         getattr(nn.modules.module, f"_global{hooks}") for hooks in _HOOKS
@@ -127,8 +127,12 @@ def has_hooks(module: nn.Module) -> bool:
     return any(getattr(module, hooks) for hooks in _HOOKS)
 
 
-def _is_patched(module: nn.Module) -> bool:
-    """Whether a method was replaced on the instance, for instance by a wrapper that sets `module.forward`."""
+def is_patched(module: nn.Module) -> bool:
+    """Whether a method was replaced on the instance, for instance by a wrapper that sets `module.forward`.
+
+    Args:
+        module: any module; its children are not looked at.
+    """
     return any(
         name in module.__dict__ for name in ("forward", "features", "prepare", "compose", "draw_masks")
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
@@ -956,3 +957,44 @@ def test_fsdp_of_a_layer_that_computes_steps_again(mesh, pick):
         one(x).output.sin().sum().backward()
     for sharded, whole in zip(layer.parameters(), plain.parameters(), strict=True):
         assert_close(sharded.grad.full_tensor(), whole.grad)
+
+
+def offload(module, by_hook):
+    """Keep the weights of a module elsewhere, and bring them back for each call only."""
+    weights, run = dict(module._parameters), module.forward
+
+    def bring(*_):
+        module._parameters.update(weights)
+
+    def remove(*_):
+        for name, weight in weights.items():
+            module._parameters[name] = None if weight is None else nn.Parameter(weight.to("meta"))
+
+    def forward(*arguments):
+        bring()
+        output = run(*arguments)
+        remove()
+        return output
+
+    remove()
+    if by_hook:
+        module.register_forward_pre_hook(bring)
+        module.register_forward_hook(remove)
+    else:  # as accelerate does
+        module.forward = forward
+
+
+@pytest.mark.parametrize("by_hook", [False, True])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_weights_may_be_elsewhere_between_calls(by_hook, bidirectional):
+    layer = OrderedMemory(5, 8, 4, bidirectional=bidirectional)
+    x, lengths = torch.randn(6, 3, 5), [6, 2, 4]
+    with torch.no_grad():
+        expected = layer(x, lengths=lengths)
+        for module in layer.modules():
+            if module._parameters:
+                offload(module, by_hook)
+        assert {parameter.device.type for parameter in layer.parameters()} == {"meta"}
+        actual = layer(x, lengths=lengths)
+    assert_close(actual.output, expected.output)
+    assert_close(actual.state.memory, expected.state.memory)
