@@ -146,7 +146,7 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedded: Tensor = self.embedding(tokens)
         if not self.training or self.embedding_dropout == 0:
             return embedded
-        word_mask = draw_mask((self.embedding.num_embeddings, 1), self.embedding_dropout, embedded)
+        word_mask = draw_mask((len(self.output_bias), 1), self.embedding_dropout, embedded)
         return embedded * word_mask[tokens]
 
     def _locked(self, x: Tensor, probability: float) -> Tensor:
@@ -253,16 +253,16 @@ class LanguageModel(LanguageModelBase):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if name == "weight_dropout":
-            for layer in self.layers:
-                if isinstance(layer, ONLSTM):
-                    layer.weight_dropout = self.weight_dropout
+            for module in self.layers.modules():  # a layer may be within a wrapper
+                if isinstance(module, ONLSTM):
+                    module.weight_dropout = self.weight_dropout
 
     def reset_parameters(self) -> None:
         """Initialize all parameters again, embedding and output weights uniformly in [-0.1, 0.1]."""
         self.reset_words()
-        for layer in self.layers:
-            assert isinstance(layer, ONLSTM | nn.LSTM)
-            layer.reset_parameters()
+        for module in self.layers.modules():
+            if isinstance(module, ONLSTM | nn.LSTM):
+                module.reset_parameters()
 
     def forward(
         self, tokens: Tensor, state: Sequence[State] | None = None, *, distances: bool = False
@@ -321,11 +321,10 @@ class LanguageModel(LanguageModelBase):
         raw, new_state, all_distances = x, [], []
         for index, layer in enumerate(self.layers):
             layer_state = None if state is None else state[index]
-            if isinstance(layer, ONLSTM):
+            if _is_onlstm(layer):
                 raw, next_state, layer_distances = layer(x, layer_state, distances=True)
                 all_distances.append(layer_distances)
             else:
-                assert isinstance(layer, nn.LSTM)
                 with autocast_of_lstm(x.device):
                     raw, next_state = self._run_lstm(layer, x, layer_state)
             new_state.append(next_state)
@@ -338,19 +337,25 @@ class LanguageModel(LanguageModelBase):
         )
         return raw, x, new_state, stacked
 
-    def _run_lstm(self, lstm: nn.LSTM, x: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def _run_lstm(self, lstm: nn.Module, x: Tensor, state: State | None) -> tuple[Tensor, State]:
         """Run an nn.LSTM with DropConnect, which the module itself does not support."""
         weights: dict[str, Tensor] = {}
         if self.training and self.weight_dropout > 0:
             name, parameters = "weight_hh_l0", dict(lstm.named_parameters())
-            if name not in parameters:
+            if name not in lstm._parameters:
                 raise ValueError(
                     f"weight_dropout={self.weight_dropout:g} drops entries of {name}, which must be a "
-                    f"parameter of each LSTM, got {', '.join(parameters)}: set weight_dropout = 0"
+                    f"parameter of each LSTM, got {type(lstm).__name__} with "
+                    f"{', '.join(parameters) or 'none'}: set weight_dropout = 0"
                 )
             weights[name] = F.dropout(parameters[name], self.weight_dropout)
         output, new_state = functional_call(lstm, weights, (x, state)) if weights else lstm(x, state)
         return output, new_state
+
+
+def _is_onlstm(layer: nn.Module) -> bool:
+    """Whether a layer is an ONLSTM, or a wrapper around one, such as the result of `torch.compile`."""
+    return isinstance(layer, ONLSTM) or any(isinstance(module, ONLSTM) for module in layer.modules())
 
 
 # `torch.load(weights_only=True)` accepts a pickled model.

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import prune
 
@@ -190,6 +191,55 @@ def test_dropconnect_refuses_an_lstm_whose_weights_are_computed():
     model(tokens).logits.sum().backward()
     gradient = model.layers[0].weight_hh_l0_orig.grad
     assert torch.equal(gradient == 0, model.layers[0].weight_hh_l0_mask == 0)
+
+
+class Wrapper(torch.nn.Module):
+    """A wrapper around a layer, as torch.compile and libraries for training put one in its place."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *arguments, **options):
+        return self.layer(*arguments, **options)
+
+
+@pytest.mark.parametrize("wrap", [Wrapper, checkpoint_wrapper])
+@pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
+def test_layers_may_be_wrapped(recurrent, wrap):
+    model, tokens = build(recurrent), torch.randint(11, (6, 2))
+    expected = model(tokens).logits
+    for index, layer in enumerate(model.layers):
+        model.layers[index] = wrap(layer)
+    torch.testing.assert_close(model(tokens).logits, expected)
+    model.weight_dropout = 0.5
+    if recurrent is LSTM:
+        with pytest.raises(ValueError, match=r"^weight_dropout=0.5 drops entries of weight_hh_l0, which "):
+            model(tokens)
+    else:
+        assert not torch.equal(model(tokens).logits, expected)
+    model.reset_parameters()
+    model.weight_dropout = 0
+    assert not torch.equal(model(tokens).logits, expected)
+
+
+class LowRankEmbedding(torch.nn.Module):
+    """An embedding with a correction, as low-rank adaptation makes it."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.weight = base, base.weight
+        self.correction = torch.nn.Embedding(*base.weight.shape)
+
+    def forward(self, tokens):
+        return self.base(tokens) + self.correction(tokens)
+
+
+def test_the_embedding_may_be_replaced():
+    model, tokens = build(ON_LSTM, embedding_dropout=0.5), torch.randint(11, (6, 2))
+    model.embedding = LowRankEmbedding(model.embedding)
+    model(tokens).logits.sum().backward()
+    assert model.embedding.correction.weight.grad.any()
 
 
 @pytest.mark.parametrize("recurrent", [ON_LSTM, LSTM])
