@@ -42,9 +42,9 @@ def choose_examples(
 
 def _spread(ordered: NDArray[np.int64], depths: NDArray[np.int64], count: int) -> list[int]:
     """Choose one of each of `count` parts: in turn the shallowest, a medium and the deepest one."""
-    chosen = []
-    for number, part in enumerate(np.array_split(ordered, min(count, len(ordered)) or 1)):
-        if len(part):
-            by_depth = part[np.argsort(depths[part], kind="stable")]
-            chosen.append(int(by_depth[(0, len(part) // 2, -1)[number % 3]]))
+    chosen: list[int] = []
+    num_parts = min(count, len(ordered))
+    for number, part in enumerate(np.array_split(ordered, num_parts) if num_parts else ()):
+        by_depth = part[np.argsort(depths[part], kind="stable")]
+        chosen.append(int(by_depth[(0, len(part) // 2, -1)[number % 3]]))
     return chosen

@@ -40,6 +40,12 @@ def test_too_few_wrong_or_correct_examples_are_made_up_with_the_other_kind(wrong
     assert (~correct[chosen]).sum() == min(wrong, 12)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+@pytest.mark.parametrize("wrong", [0, 1, 4])
+def test_there_are_never_more_than_asked_for(count, wrong):
+    assert len(choose_examples([10] * 4, [1] * 4, np.arange(4) >= wrong, count)) == count
+
+
 def test_all_of_them_where_there_are_few_and_none_where_there_are_none():
     assert sorted(choose_examples([10, 20, 30], [1, 2, 3], None, 40)) == [0, 1, 2]
     assert choose_examples([], []) == []
