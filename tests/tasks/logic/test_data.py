@@ -148,13 +148,14 @@ def test_splits(groups):
 
 
 def test_files_come_back_as_they_were_written(tmp_path, groups):
-    write_directory(tmp_path / "logic", *groups)
-    assert sorted(path.name for path in (tmp_path / "logic").iterdir()) == sorted(file_names())
-    assert read_directory(tmp_path / "logic") == groups
-    whole = tmp_path / "logic" / "train3"
+    directory = tmp_path / "new" / "logic"
+    write_directory(directory, *groups)
+    assert sorted(path.name for path in directory.iterdir()) == sorted(file_names())
+    assert read_directory(directory) == groups
+    whole = directory / "train3"
     whole.with_name("train3.gz").write_bytes(gzip.compress(whole.read_bytes()))
     whole.unlink()
-    assert read_directory(tmp_path / "logic") == groups
+    assert read_directory(directory) == groups
 
 
 @pytest.mark.parametrize(
