@@ -5,10 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
-from tasks.classifiers.classification import check_data
+from tasks.classifiers.classification import check_data, fingerprint, iterate_batches
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
+from tasks.logic.data import Dataset as Pairs
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores
@@ -63,6 +65,37 @@ def test_processes_share_a_batch():
         assert [part.has_examples for part in parts] == [True, True, len(batch) > 2]
         shared = [part.batch for part in parts if part.has_examples]
         assert tokens(shared) == tokens([task.training_batch(batch)])
+
+
+def test_the_tokens_of_a_batch_are_limited_by_the_longer_sentence_of_each_example(monkeypatch):
+    monkeypatch.setattr("tasks.classifiers.classification.TOKENS_PER_BATCH", 40)
+    data = Pairs.from_texts([("a", "( b ( or ( not c ) ) )")] * 3 + [("( b ( or ( not c ) ) )", "a")] * 2)
+    batches = list(iterate_batches(data, 256))
+    assert sorted(np.concatenate([indices for indices, _ in batches]).tolist()) == [0, 1, 2, 3, 4]
+    assert [batch.tokens.numel() for _, batch in batches] == [40, 40, 20]  # padding included
+
+
+@pytest.mark.parametrize(
+    ("field", "other"),
+    [
+        ([["not", "good"]], [["very", "good"]]),
+        (np.array([1, 2]), np.array([1, 3])),
+        (torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [3.0]])),
+        ([torch.tensor([1, 2]), torch.tensor([3])], [torch.tensor([1, 2]), torch.tensor([4])]),
+        ((np.array([1]), [np.array([2])]), (np.array([1]), [np.array([3])])),
+        ({"word": 1}, {"word": 2}),
+    ],
+)
+def test_data_differ_in_whatever_models_read_but_not_in_their_trees(field, other):
+    trees = Pairs.from_texts([("a", "b")], trees=True).batch([0]).trees
+
+    def digest(*fields):
+        data = SimpleNamespace(
+            labels=np.array([0]), sentence_lengths=np.array([[2]]), batch=lambda indices: (None, *fields)
+        )
+        return fingerprint([data])
+
+    assert digest(field, trees) == digest(field) != digest(other, trees)
 
 
 SLOTS = replace(PRESETS["demo"], expressions=300, validation_size=40, num_slots=3, test_num_slots=5)
