@@ -31,7 +31,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, 
         tensors: tensors on any device.
         metadata: JSON values.
     """
-    write_atomically(path, save(_detached(tensors), {"json": json.dumps(metadata)}))
+    write_atomically(path, save(_copies(tensors), {"json": json.dumps(metadata)}))
 
 
 def write_directory(directory: Path, tensors: Mapping[str, Tensor], metadata: dict[str, Any]) -> None:
@@ -42,12 +42,17 @@ def write_directory(directory: Path, tensors: Mapping[str, Tensor], metadata: di
         tensors: tensors by name, on any device.
         metadata: JSON values.
     """
-    write_atomically(directory / WEIGHTS, save(_detached(tensors), {"format": "pt"}))
+    write_atomically(directory / WEIGHTS, save(_copies(tensors), {"format": "pt"}))
     write_json(directory / CONFIG, metadata)
 
 
-def _detached(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: _copy(tensor) for name, tensor in tensors.items()}
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy on the CPU: safetensors refuses tensors that share memory, such as weights of two layers."""
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -189,8 +194,7 @@ def _take_out_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     Dictionaries become lists of pairs: the state of an optimizer has integer keys, which JSON does not allow.
     """
     if isinstance(value, Tensor):
-        # A copy, because safetensors refuses tensors that share memory.
-        tensors[name] = value.detach().cpu().clone().contiguous()
+        tensors[name] = _copy(value)
         return {"tensor": name}
     if isinstance(value, dict):
         pairs = [[key, _take_out_tensors(item, f"{name}/{key}", tensors)] for key, item in value.items()]

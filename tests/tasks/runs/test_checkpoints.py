@@ -13,6 +13,7 @@ from tasks.runs.checkpoints import (
     save_state,
     save_tensors,
     set_rng_state,
+    write_directory,
 )
 from tasks.runs.errors import UserError
 
@@ -48,6 +49,19 @@ def test_weights_keep_their_names_and_metadata(tmp_path):
         load_weights(path, nn.Linear(2, 4))
     with pytest.raises(UserError, match="bias is \\(3,\\) in the file, missing in the model"):
         load_weights(path, nn.Linear(2, 3, bias=False))
+
+
+def test_tensors_need_not_be_contiguous_and_may_share_memory(tmp_path):
+    weights = torch.arange(12.0).view(3, 4)
+    tensors = {"turned": weights.T, "every_other": weights[:, ::2], "repeated": weights[:1].expand(2, 4)}
+    tensors |= {"whole": weights, "again": weights, "part": weights[1]}
+    save_tensors(tmp_path / "weights.safetensors", tensors, {})
+    write_directory(tmp_path, tensors, {})
+    save_state(tmp_path / "state.safetensors", tensors)
+    read = [read_checkpoint(tmp_path / name)[0] for name in ("weights.safetensors", "")]
+    for found in (*read, read_state(tmp_path / "state.safetensors")):
+        for name, tensor in tensors.items():
+            assert torch.equal(found[name], tensor)
 
 
 def test_what_is_no_checkpoint_is_said(tmp_path):
