@@ -64,6 +64,11 @@ def test_labeled_trees_with_a_space_after_every_parenthesis_are_not_recognized(t
         brackets.from_brackets(spaced[:1] + spaced[1:].replace("( ", "(", 2))
 
 
+def test_a_tree_with_a_constituent_inside_that_has_no_label_is_not_labeled():
+    text = "(S ((NP (DT the) (NN cat))) (VP sat))"
+    assert brackets.from_brackets(text) == brackets.from_brackets(text, labels=False)
+
+
 def test_labels_are_dropped_and_unary_chains_collapse_as_nltk_trees_do():
     expected = ((0, 1), 2, 3), WORDS
     for text in (PENN, PENN[2:-2], f"(ROOT {PENN[2:-2]})"):

@@ -39,7 +39,11 @@ DEEP = 3000
         (lambda: recovery.greedy(torch.zeros(3, 1), "prpn"), r"distances to be \(T,\).* \(3, 1\)"),
         (lambda: recovery.greedy([1.0], "best"), "got 'best'"),
         (lambda: recovery.cky(torch.zeros(2, 3, 4)), r"\(B, T, T\)"),
+        (lambda: recovery.cky(torch.zeros(3, 3)), r"\(B, T, T\), got shape \(3, 3\)"),
+        (lambda: recovery.cky(torch.zeros(1, 3, 3, 1)), r"\(B, T, T\), got shape \(1, 3, 3, 1\)"),
         (lambda: recovery.cky(torch.full((1, 2, 2), float("inf"))), "finite"),
+        (lambda: recovery.cky(torch.tensor([[[0.0, 0.0], [0.0, torch.inf]]])), "finite"),
+        (lambda: recovery.cky(torch.tensor([[[0.0, torch.nan], [0.0, 0.0]]])), "finite"),
         (
             lambda: recovery.cky(1e308 * torch.tensor([[[0.0, -torch.inf], [0.0, 1.5]]]).double()),
             "beside -inf",

@@ -74,6 +74,12 @@ def test_kept_leaves_keep_their_constituents(tree, data):
     assert trees.keep_leaves(tree, range(size)) == tree
 
 
+def test_the_leaves_that_are_kept_may_be_named_in_any_order():
+    tree = baseline_trees.right_branching(20)
+    for kept in ([8, 1], [16, 0, 9], [19, 17, 1]):
+        assert trees.keep_leaves(tree, kept) == baseline_trees.right_branching(len(kept))
+
+
 @pytest.mark.parametrize(("kept", "named"), [([], "got none"), ([0, 3], r"got \[3\], which are not")])
 def test_leaves_to_keep_must_be_there(kept, named):
     with pytest.raises(ValueError, match=named):
@@ -123,6 +129,7 @@ def test_depth_is_no_limit(tree):
         (lambda: charts.from_chart(torch.eye(3), 0), r"1\.\.3, the side of the chart, got 0"),
         (lambda: charts.from_chart(torch.eye(1), 2), r"1\.\.1, the side of the chart, got 2"),
         (lambda: charts.from_chart(torch.eye(3)), "a constituent over all 3"),
+        (lambda: charts.from_chart(torch.eye(2)), "a constituent over all 2"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

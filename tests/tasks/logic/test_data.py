@@ -81,6 +81,8 @@ def test_longer_pairs():
         longer(15, 0, seed=1)
     with pytest.raises(UserError, match="the seed must not be negative, got -1"):
         generate(10, seed=-1)
+    train, tests = generate(1, seed=0)  # the smallest of both
+    assert len(flat(train) + flat(tests)) == 1
 
 
 def test_what_cannot_be_drawn_is_an_error(monkeypatch):
