@@ -84,6 +84,17 @@ def test_one_word_and_no_words_and_several_trees_on_a_line():
     assert found[3].where == "a.mrg, line 2"
 
 
+def test_brackets_around_one_constituent_need_no_label():
+    (sentence,) = read(CAT)
+    for text in (f"({CAT})", CAT.replace("(VP (VBD sat))", "((VP (VBD sat)))")):
+        assert read(text) == [sentence]
+
+
+def test_a_single_word_may_look_as_if_it_had_its_place_in_front():
+    (sentence,) = read("( (NP (CD 1=1)) )")
+    assert sentence.words == ["1=1"]
+
+
 def test_very_deep_trees_are_read():
     depth = 3_000
     (sentence,) = read("(S (NN a) " * depth + "(NN b)" + ")" * depth)
