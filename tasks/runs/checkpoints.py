@@ -94,14 +94,16 @@ def load_weights(path: Path, model: nn.Module, defaults: Mapping[str, Tensor] | 
 def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
     """Raise a UserError unless the weights of a checkpoint are finite and fit the model.
 
+    A value may be infinite where it is in the model itself, as in the mask of an attention.
+
     Args:
         path: the checkpoint, for error messages.
         tensors: its weights by name.
         model: the model to load them into.
     """
+    own = model.state_dict()
     expected, actual = (
-        {name: tuple(tensor.shape) for name, tensor in state.items()}
-        for state in (model.state_dict(), tensors)
+        {name: tuple(tensor.shape) for name, tensor in state.items()} for state in (own, tensors)
     )
     for name in sorted(expected.keys() | actual.keys()):
         if expected.get(name) != actual.get(name):
@@ -109,7 +111,7 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
                 f"{path}: the checkpoint does not fit the model: {name} is {actual.get(name, 'missing')} in "
                 f"the file, {expected.get(name, 'missing')} in the model"
             )
-        if not tensors[name].isfinite().all():
+        if not (tensors[name].isfinite() | own[name].isinf().cpu()).all():
             raise UserError(f"{path}: {name} has values that are not finite")
 
 

@@ -64,6 +64,24 @@ def test_tensors_need_not_be_contiguous_and_may_share_memory(tmp_path):
             assert torch.equal(found[name], tensor)
 
 
+class Masked(nn.Linear):
+    def __init__(self):
+        super().__init__(2, 2)
+        self.register_buffer("mask", torch.full((2, 2), -math.inf).triu(1))
+
+
+def test_values_are_infinite_only_where_the_model_has_infinity_itself(tmp_path):
+    path, model = tmp_path / "w.safetensors", Masked()
+    save_tensors(path, model.state_dict(), {})
+    load_weights(path, Masked())
+    for name, value in (("mask", math.nan), ("mask", math.inf), ("weight", math.inf)):
+        state = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+        state[name][1, 0] = value
+        save_tensors(path, state, {})
+        with pytest.raises(UserError, match=f"{name} has values that are not finite"):
+            load_weights(path, Masked())
+
+
 def test_what_is_no_checkpoint_is_said(tmp_path):
     (tmp_path / "text").write_text("not one")
     with pytest.raises(UserError, match="not a checkpoint"):
