@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -328,6 +329,12 @@ def test_the_text_of_a_file_is_json_and_keeps_any_token() -> None:
     assert "שלום" in text
     read = json.loads(text.encode())
     assert (read["format"], read["version"], read["traces"]) == ("ordered-memory-trace", 1, [trace])
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, torch.tensor(-math.inf), np.float32(math.nan)])
+def test_a_number_that_json_does_not_have_is_refused(number: Any) -> None:
+    with pytest.raises(ValueError, match="Out of range float values are not JSON compliant"):
+        to_json([empty_trace(["a"]) | {"token_values": [number]}])  # type: ignore[typeddict-item]
 
 
 def test_a_batch_of_no_sequences_has_no_traces() -> None:
