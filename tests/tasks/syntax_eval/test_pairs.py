@@ -112,6 +112,7 @@ class Calls:
         (b"", "not a pickle of sentences ("),
         (pickle.dumps(["a"], 0), "expected a dictionary of lists, got ['a']"),
         (pickle.dumps({"a": "b"}, 0), "expected a dictionary of lists, got {'a': 'b'}"),
+        (pickle.dumps({"a": [], "b": 1}), "expected a dictionary of lists, got {'a': [], 'b': 1}"),
         (
             pickle.dumps({"a\n": [("a",)]}, 2),
             "key 'a\\n', item 1: expected two or three sentences, got ('a',)",
