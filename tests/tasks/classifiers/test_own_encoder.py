@@ -40,6 +40,29 @@ def test_it_trains_resumes_and_has_trees_in_every_task(task, directory):
     assert json.loads(Path("results.json").read_text())["accuracy"] == results["accuracy"]
 
 
+WITH_A_MASK = """
+import torch
+
+class Encoder(torch.nn.Module):
+    def __init__(self, config, input_size):
+        super().__init__()
+        self.first, self.second = (torch.nn.Linear(input_size, config.slot_size) for _ in range(2))
+        self.second.weight = self.first.weight
+        self.register_buffer("mask", torch.full((9, 9), -torch.inf).triu(1))
+
+    def forward(self, embedded, lengths):
+        return (self.first(embedded) + self.second(embedded)).mean(1)
+"""
+
+
+def test_it_may_share_weights_and_have_infinite_values_in_a_mask(directory):
+    (directory / "with_a_mask.py").write_text(WITH_A_MASK)
+    importlib.invalidate_caches()
+    train = ["train", *TINY["listops"].split(), "--model", "with_a_mask:Encoder", "--run-dir", "run"]
+    assert MAIN["listops"](train) == 0
+    assert MAIN["listops"]([*train, "--resume", "--epochs", "2"]) == 0
+
+
 def test_the_run_is_named_after_the_class_and_no_option_is_unused(capsys):
     config = ClassifierConfig(model="own_encoder:GRU", slot_size=6)
     config.check()
