@@ -470,7 +470,9 @@ def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
     assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.5, 0.25, 0)
 
 
-@pytest.mark.parametrize("losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0)])
+@pytest.mark.parametrize(
+    "losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0), (1.0, 1.0, 1.0, 1.0, 1.5)]
+)
 def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses):
     optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
     for loss in losses:
