@@ -149,6 +149,9 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
     assert names(runs[:1])[0] == model
     same = [*runs[:1], copy("again", cell_dropout=0.0, seed=1, threads=7)]
     assert names(same)[:2] == [model, f"{model}, again"]
+    decay = copy("decay", cell_dropout=0.0, weight_decay=0.5, seed=2)
+    for name, seed in zip(names([runs[0], decay])[:2], (1, 2), strict=True):
+        assert re.fullmatch(rf"{model} --weight-decay \S+ --seed {seed}", name)
     many = {"cell_dropout": 0.1, "patience": 9, "gradient_clip": 2.0, "weight_decay": 0.1}
     others = [copy(f"other-{seed}", **many, seed=seed) for seed in (3, 4)]
     assert names([*runs[:1], others[0]])[:2] == [model, f"{model}, other-3"]
@@ -222,6 +225,13 @@ def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
     made = accuracy_table(runs)
     assert made.columns == ["model", "all", "≤ 9", "> 9", "F1, corpus level"]
     assert made.rows[3:] == [["lstm, mean of 2 seeds", "0.6000 ± 0.1414", "0.6000 ± 0.1414", None, None]]
+
+
+def test_groups_of_one_name_have_a_column_each():
+    groups = {"length": {"1–10": (0.5, 4)}, "nodes": {"all": (0.9, 30), "1–10": (0.7, 9)}}
+    made = accuracy_table({"sst": finished(ListOpsConfig(), 0.6, groups)})
+    assert made.columns == ["model", "all", "1–10", "nodes all", "nodes 1–10"]
+    assert made.rows == [["sst", 0.6, 0.5, 0.9, 0.7]]
 
 
 def test_groups_that_only_some_runs_have_stand_among_the_others():
