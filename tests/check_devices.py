@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -163,9 +164,10 @@ def check_no_wait(device: Device, build: Callable[[], nn.Module]) -> None:
 
 
 def check_classifier(device: Device, model: nn.Module, data) -> None:
-    """A training step, for which the host does not wait, and an evaluation."""
+    """A training step, for which the host does not wait, an evaluation, and the check of loaded weights."""
     from tasks.classifiers.classification import compute_losses
     from tasks.classifiers.evaluation import evaluate
+    from tasks.runs.checkpoints import check_weights
     from tasks.runs.machine import to_device
 
     device.move(model)
@@ -176,6 +178,9 @@ def check_classifier(device: Device, model: nn.Module, data) -> None:
         (losses.loss.mean() + (0 if losses.penalty is None else losses.penalty)).backward()
     assert any(p.grad is not None and p.grad.device.type == device.name for p in model.parameters())
     assert len(evaluate(model, data, batch_size=2).predicted) == len(data.labels)
+    on_device = model.state_dict()
+    for weights in (on_device, {name: tensor.cpu() for name, tensor in on_device.items()}):
+        check_weights(Path("best.safetensors"), weights, model)
 
 
 def classifiers(device: Device) -> dict[str, Callable[[], None]]:

@@ -111,7 +111,7 @@ def check_weights(path: Path, tensors: dict[str, Tensor], model: nn.Module) -> N
                 f"{path}: the checkpoint does not fit the model: {name} is {actual.get(name, 'missing')} in "
                 f"the file, {expected.get(name, 'missing')} in the model"
             )
-        if not (tensors[name].isfinite() | own[name].isinf().cpu()).all():
+        if not (tensors[name].isfinite() | own[name].isinf().to(tensors[name].device)).all():
             raise UserError(f"{path}: {name} has values that are not finite")
 
 
