@@ -11,6 +11,7 @@ import torch
 from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.encoders import build_encoder, encode
 from tasks.listops.model import ListOpsModel
+from tasks.runs.checkpoints import read_state
 from tasks.runs.errors import UserError
 from tests.commands import MAIN, TINY, refusal
 
@@ -61,6 +62,46 @@ def test_it_may_share_weights_and_have_infinite_values_in_a_mask(directory):
     train = ["train", *TINY["listops"].split(), "--model", "with_a_mask:Encoder", "--run-dir", "run"]
     assert MAIN["listops"](train) == 0
     assert MAIN["listops"]([*train, "--resume", "--epochs", "2"]) == 0
+
+
+WITH_BUFFERS = """
+import torch
+
+class Encoder(torch.nn.Module):
+    def __init__(self, config, input_size):
+        super().__init__()
+        linear = torch.nn.Linear(input_size, config.slot_size)
+        self.linear = torch.nn.utils.parametrizations.spectral_norm(linear)
+        self.norm = torch.nn.BatchNorm1d(config.slot_size)
+        self.register_buffer("mask", torch.ones(9, 9, dtype=torch.bool).triu())
+        self.register_buffer("positions", torch.arange(9) + 0)
+
+    def forward(self, embedded, lengths):
+        return self.norm(self.linear(embedded).mean(1))
+"""
+
+
+@pytest.mark.parametrize("options", ["", "--average-decay 0.9 --restore-best"])
+def test_buffers_that_training_changes_are_resumed_and_constant_ones_compared(
+    directory, capsys, monkeypatch, options
+):
+    (directory / "with_buffers.py").write_text(WITH_BUFFERS)
+    monkeypatch.delitem(sys.modules, "with_buffers", raising=False)
+    importlib.invalidate_caches()
+    train = ["train", *TINY["listops"].split(), "--model", "with_buffers:Encoder", *options.split()]
+    for run, *epochs in (("once", "3"), ("resumed", "1", "2", "3")):
+        for number in epochs:
+            assert MAIN["listops"]([*train, "--run-dir", run, "--resume", "--epochs", number]) == 0
+    once, resumed = (read_state(Path(run, "last.safetensors"))["model"] for run in ("once", "resumed"))
+    assert once["encoder.norm.num_batches_tracked"] > 0
+    for name, tensor in once.items():
+        assert torch.equal(tensor, resumed[name])
+    module = sys.modules["with_buffers"]
+    for before, after, name in (("triu", "tril", "mask"), ("+ 0", "+ 1", "positions")):
+        exec(WITH_BUFFERS.replace(before, after), module.__dict__)
+        capsys.readouterr()
+        assert MAIN["listops"]([*train, "--run-dir", "once", "--resume", "--epochs", "4"]) == 2
+        assert f"this run was started with another encoder.{name}: " in capsys.readouterr().err
 
 
 def test_the_run_is_named_after_the_class_and_no_option_is_unused(capsys):
