@@ -253,7 +253,7 @@ def test_every_hard_test_can_be_named():
     ("words", "message"),
     [
         (["fly"], "unknown subcommand 'fly': expected one of train, evaluate, predict, predict-file, trace"),
-        (["--preset", "huge"], "--preset must be one of paper, demo, got 'huge'"),
+        (["--preset", "huge"], "--preset must be one of paper, demo, curriculum, got 'huge'"),
         (["--num-slots", "0"], "--num-slots must be at least 1, got 0"),
         (["--slot-size", "-3"], "--slot-size must be at least 1, got -3"),
         (["--batch-size", "0"], "--batch-size must be at least 1, got 0"),
