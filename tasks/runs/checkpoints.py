@@ -6,7 +6,6 @@ config.json, as on the Hugging Face Hub. Functions that load weights accept both
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -54,15 +53,6 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _copy(tensor: Tensor) -> Tensor:
     """A copy on the CPU: safetensors refuses tensors that share memory, such as weights of two layers."""
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-
-
-def tensor_digest(tensor: Tensor) -> str:
-    """Compute a SHA-256 digest of a tensor: of its values, shape and dtype.
-
-    Args:
-        tensor: on any device.
-    """
-    return hashlib.sha256(save({"tensor": _copy(tensor)})).hexdigest()
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
+from tasks.runs.buffers import buffer_digests, check_buffers
 from tasks.runs.checkpoints import (
     check_weights,
     read_checkpoint,
@@ -24,7 +25,6 @@ from tasks.runs.checkpoints import (
     save_state,
     save_tensors,
     set_rng_state,
-    tensor_digest,
 )
 from tasks.runs.config import COMPUTE_OPTIONS, LIMITS, TrainingConfig
 from tasks.runs.errors import Diverged, UserError
@@ -64,9 +64,7 @@ class Trainer:
         self.device: torch.device = fabric.device
         self.fingerprint = self.objective.fingerprint()
         self.digests = metadata_digests(experiment.metadata, leave_out=vars(config))
-        self.initial_buffers = {
-            name: tensor_digest(buffer) for name, buffer in self.unwrapped_model.named_buffers()
-        }
+        self.initial_buffers = buffer_digests(self.unwrapped_model)
 
     def restore(self) -> None:
         """Restore the last checkpoint; if there is none, only seed PyTorch's generator.
@@ -86,7 +84,9 @@ class Trainer:
         try:
             self._check_data(checkpoint)  # first, as the data may decide the sizes of the model
             check_weights(self.run.last, checkpoint["model"], self.unwrapped_model)
-            self._check_buffers(checkpoint)
+            check_buffers(
+                self.run.path, self.unwrapped_model, checkpoint["model"], checkpoint.get("buffers", {})
+            )
             self._load(checkpoint)
         except UserError:
             raise
@@ -109,21 +109,6 @@ class Trainer:
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"
             )
-
-    def _check_buffers(self, checkpoint: dict[str, Any]) -> None:
-        """Raise a UserError if a constant buffer, such as frozen word vectors, is not that of the saved run.
-
-        A buffer is constant if it was saved as the run began with it. Others, such as the running means of
-        batch normalization, are part of what is trained. Older versions did not save how it began.
-        """
-        saved, initial = checkpoint["model"], checkpoint.get("buffers", {})
-        for name, buffer in self.unwrapped_model.named_buffers():
-            is_constant = name in saved and initial.get(name) in (None, tensor_digest(saved[name]))
-            if is_constant and not _nearly_equal(buffer.cpu(), saved[name].to(buffer.dtype).cpu()):
-                raise UserError(
-                    f"{self.run.path}: this run was started with another {name}: a file such as that of the "
-                    "word vectors has changed, or the option that names it; use another --run-dir"
-                )
 
     def _load(self, checkpoint: dict[str, Any]) -> None:
         self.unwrapped_model.load_state_dict(checkpoint["model"])
@@ -397,10 +382,3 @@ class Trainer:
             bar.set_postfix_str(
                 ", ".join([*metric_texts, remaining_text(self.progress, self.config)]), refresh=False
             )
-
-
-def _nearly_equal(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors of one shape and dtype are equal up to rounding."""
-    if first.dtype.is_floating_point:
-        return torch.allclose(first, second, equal_nan=True)
-    return torch.equal(first, second)
