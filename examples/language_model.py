@@ -27,8 +27,8 @@ class LanguageModel(nn.Module):
         self, tokens: Tensor, state: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Distances]:
         """Logits of the next word (T, B, V), the state to go on from, and the distances."""
-        output, state, distances = self.recurrent(self.embedding(tokens), state, distances=True)
-        return self.output(output), state, distances
+        output, next_state, distances = self.recurrent(self.embedding(tokens), state, distances=True)
+        return self.output(output), next_state, distances
 
 
 def phrase() -> list[str]:

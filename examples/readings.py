@@ -53,7 +53,7 @@ def main(directory: str | None = None, size: str = "20") -> None:
     for index in random.Random(1).sample(range(len(data.labels)), int(size)):
         attention = predict_example(model, data, index).attention or []
         for sentence, p in zip(data.sentences(index), attention, strict=True):
-            if len(sentence.words) > 1:
+            if sentence.tree is not None and len(sentence.words) > 1:
                 gold.append(sentence.tree)
                 allowed = valid_spans(sentence.tree, sentence.words)
                 for name, reading in READINGS.items():

@@ -27,7 +27,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
     for k in range(min(only_first, only_second)):
         outcomes = outcomes * (total - k) // (k + 1)
         at_most += outcomes
-    return min(1.0, 2 * at_most / 2**total)
+    return min(1.0, 2 * at_most / (1 << total))
 
 
 def read(path: Path) -> list[tuple[list[str], str, bool]]:

@@ -5,7 +5,7 @@ Axes: B batch, H hidden units, C chunk size.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -109,6 +109,9 @@ class ONLSTMCell(OrderedNeurons):
             return state
         of_token = master_gates.distances()
         return (*state, Distances(*(of_token if batched else (distance.squeeze(0) for distance in of_token))))
+
+    if TYPE_CHECKING:  # the call of nn.Module takes and returns Any
+        __call__ = forward
 
     def __setattr__(self, name: str, value: Any) -> None:
         check_fixed(self, name, value, ("input_size", "hidden_size", "bias", "chunk_size"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -287,6 +287,9 @@ class LanguageModel(LanguageModelBase):
         """
         raw, dropped, new_state, all_distances = self._read(tokens, state, distances)
         return LanguageModelOutput(self._logits(dropped), new_state, raw, dropped, all_distances)
+
+    if TYPE_CHECKING:  # the call of nn.Module takes and returns Any
+        __call__ = forward
 
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
         """The forget distances of every layer, from which trees are recovered.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -191,6 +191,9 @@ class ONLSTM(OrderedNeurons):
         else:
             results = self._forward_padded(check_sequences("input", input), hx, lengths)
         return results if distances else results[:2]
+
+    if TYPE_CHECKING:  # the call of nn.Module takes and returns Any
+        __call__ = forward
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, ONLSTM)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +44,7 @@ class OrderedMemoryOutput(NamedTuple):
             bidirectional, (2, T, B, N), in the order of the tokens for both directions.
     """
 
-    output: Tensor | PackedSequence
+    output: Tensor | Any  # not `| PackedSequence`, which type checkers would ask about at every use
     state: OrderedMemoryState
     attention: Tensor
 
@@ -218,6 +218,9 @@ class OrderedMemory(nn.Module):
         if self.batch_first:
             output, attention = output.transpose(0, 1), attention.transpose(-3, -2)
         return OrderedMemoryOutput(output, state, attention)
+
+    if TYPE_CHECKING:  # the call of nn.Module takes and returns Any
+        __call__ = forward
 
     def extra_repr(self) -> str:
         return constructor_arguments(self, OrderedMemory)
