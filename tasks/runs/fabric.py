@@ -33,7 +33,7 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     if config.precision == "16-mixed" and accelerator == "cpu":
         raise UserError("--precision 16-mixed needs a GPU; on a CPU use bf16-mixed")
     strategy: str = config.strategy
-    if config.devices > 1 and config.may_leave_parameters_unused:
+    if (config.devices > 1 or strategy == "ddp") and config.may_leave_parameters_unused:
         strategy = "ddp_find_unused_parameters_true"
     try:
         return Fabric(

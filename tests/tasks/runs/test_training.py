@@ -766,6 +766,11 @@ def test_processes_that_compose_nothing_do_not_wait_for_each_other(model, unused
     assert build_fabric(config).strategy._ddp_kwargs.get("find_unused_parameters", False) == unused
 
 
+def test_a_single_process_with_ddp_may_compose_nothing():
+    config = replace(PRESETS["demo"], model="gumbel-tree-lstm", strategy="ddp", accelerator="cpu")
+    assert build_fabric(config).strategy._ddp_kwargs["find_unused_parameters"]
+
+
 def test_the_learning_rate_falls_on_a_plateau(tmp_path):
     assert train(tmp_path / "run", "--learning-rate", "1e-6", "--epochs", "5", "--patience", "1") == 0
     rates = [row["learning_rate"] for row in outcome(tmp_path / "run")[0]]
