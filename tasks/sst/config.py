@@ -90,6 +90,11 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         return unused
 
     @property
+    def may_leave_parameters_unused(self) -> bool:
+        # XLNet's mask vector, for instance: no word is masked.
+        return super().may_leave_parameters_unused or self.fine_tune
+
+    @property
     def draws_data(self) -> bool:
         return self.data_dir is None and self.generated > 0
 

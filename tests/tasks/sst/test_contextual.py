@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from tasks.runs.errors import UserError
 from tasks.spelling.escapes import undo_escapes
+from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer
 from tasks.sst.encoder_files import find_encoder
 from tests.tolerances import assert_close
@@ -88,15 +89,29 @@ def test_an_encoder_reads_no_more_pieces_than_it_has_positions(stated, limit, tm
 
 def test_an_encoder_with_relative_positions_reads_what_its_tokenizer_allows(tmp_path):
     """XLNet says -1 positions."""
-    write_tokenizer(tmp_path)
-    config = transformers.XLNetConfig(vocab_size=len(PIECES), d_model=8, n_layer=1, n_head=2, d_inner=8)
-    transformers.XLNetModel(config).save_pretrained(tmp_path)
-    module = ContextualEmbedding(str(tmp_path))
+    module = ContextualEmbedding(str(write_xlnet(tmp_path)))
     assert module.tokenizer.max_pieces == LONGEST
     assert_close(
         module(module.tokenizer.tokenize(SENTENCES))[0][1, :1],
         module(module.tokenizer.tokenize(SENTENCES[1:2]))[0][0],
     )
+
+
+def test_a_fine_tuned_encoder_may_have_weights_that_are_not_used(tmp_path):
+    """XLNet has a vector for words that are masked. DDP has to know of it."""
+    module = ContextualEmbedding(str(write_xlnet(tmp_path)), fine_tune=True)
+    module(module.tokenizer.tokenize(SENTENCES))[0].sum().backward()
+    assert any(parameter.grad is None for parameter in module.parameters())
+    for fine_tune in (True, False):
+        config = SentimentConfig(model="lstm", encoder=str(tmp_path), fine_tune=fine_tune)
+        assert config.may_leave_parameters_unused == fine_tune
+
+
+def write_xlnet(directory):
+    write_tokenizer(directory)
+    config = transformers.XLNetConfig(vocab_size=len(PIECES), d_model=8, n_layer=1, n_head=2, d_inner=8)
+    transformers.XLNetModel(config).save_pretrained(directory)
+    return directory
 
 
 def write_roberta(directory, **options):
