@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ordered_memory.trace import Trace, add_true_tree
 from ordered_memory.trees import depth
-from tasks.formatting.tables import number, text_table, wrap
+from tasks.formatting.tables import count_text, number, text_table, wrap
 from tasks.language_model.corpus import generate_held_out, split_text
 from tasks.language_model.model import Trained
 from tasks.language_model.reading import ABOUT, DISTANCES, layers_of, trace_sentence
@@ -55,7 +55,7 @@ def perplexities(results: dict[str, Any]) -> dict[str, float]:
 
 
 def write_run_report(
-    run: RunDirectory, trained: Trained, results: dict[str, Any], validation: Tensor
+    run: RunDirectory, trained: Trained, results: dict[str, Any], validation: Tensor, columns: int
 ) -> None:
     """Write report.html: learning curves, perplexities, samples, and trees of validation sentences.
 
@@ -64,6 +64,7 @@ def write_run_report(
         trained: the model with the best weights.
         results: results of these weights.
         validation: word ids of the validation text, (N,) int64.
+        columns: number of parts into which it was split during training.
     """
     config, rows = trained.config, run.read_metrics()
     report = Report(
@@ -85,8 +86,8 @@ def write_run_report(
                 f"column has the number of {UNKNOWN}. Perplexities can be compared only between models with "
                 f"the same vocabulary: where it is smaller, more words are {UNKNOWN}. Each text is read from "
                 "start to end. "
-                f"In the learning curves, the validation text is split into {config.evaluation_batch_size} "
-                "parts that start without context.",
+                "In the learning curves, the validation text is split into "
+                f"{count_text(columns, 'part')}, each of which starts without context.",
             )
         ],
         traces=_traces(trained, validation),

@@ -104,8 +104,7 @@ class LanguageModelingObjective:
         return Shard(text, (batch.stop - batch.start) * batch.columns)
 
     def validation_batches(self, world_size: int) -> Iterator[TextBatch]:
-        max_columns = min(self.config.evaluation_batch_size, len(self.validation))
-        columns = max(1, max_columns // world_size) * world_size
+        columns = validation_columns(self.config, len(self.validation), world_size)
         for text in bptt_segments(self.validation, columns, self.config.bptt, "validating"):
             for rank in range(world_size):
                 own_columns = slice(rank, None, world_size)
@@ -171,6 +170,17 @@ def bptt_segments(text: Tensor, columns: int, length: int, label: str = "reading
     for start in progress_bar(range(0, steps, length), desc=label, unit="batch"):
         segment = slice(start, start + length)
         yield TextBatch(tokens[segment].contiguous(), targets[segment].contiguous(), start == 0)
+
+
+def validation_columns(config: LanguageModelConfig, length: int, world_size: int) -> int:
+    """The number of columns into which the validation text is split: the same number for each process.
+
+    Args:
+        config: evaluation batch size.
+        length: number of words of the text.
+        world_size: number of processes.
+    """
+    return max(1, min(config.evaluation_batch_size, length) // world_size) * world_size
 
 
 def filled_columns(length: int, columns: int) -> int:
@@ -311,4 +321,6 @@ def _test(
         },
     }
     trained = Trained(model, corpus.vocabulary, config)
-    return results, lambda: write_run_report(run, trained, results, corpus.validation)
+    length = len(corpus.validation)
+    columns = filled_columns(length, validation_columns(config, length, config.devices))
+    return results, lambda: write_run_report(run, trained, results, corpus.validation, columns)

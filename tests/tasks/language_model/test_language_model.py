@@ -41,6 +41,7 @@ from tasks.language_model.task import (
     bptt_segments,
     perplexity,
     unigram_losses,
+    validation_columns,
     word_losses,
 )
 from tasks.language_model.vocabulary import Vocabulary
@@ -971,3 +972,12 @@ def test_the_report_of_an_lstm_has_samples_but_no_trees(tmp_path):
     text = (tmp_path / "report.html").read_text()
     assert embedded(text) == []
     assert text.count("<li>") == 12
+
+
+def test_the_report_says_into_how_many_parts_the_validation_text_was_split(tmp_path):
+    options_of_run = ["--model", "lstm", "--evaluation-batch-size", "10000", "--run-dir", str(tmp_path)]
+    assert main(["train", *TINY, *options_of_run]) == 0
+    words = json.loads((tmp_path / "results.json").read_text())["validation_tokens"]
+    assert f"is split into {words} parts, each" in (tmp_path / "report.html").read_text()
+    config = options(evaluation_batch_size=5)
+    assert [validation_columns(config, 100, processes) for processes in (1, 2, 7)] == [5, 4, 7]
