@@ -24,8 +24,8 @@ from tasks.runs.saved_config import config_to_dict
 COLUMNS = ["text", "perplexity", "unigram perplexity", "nats per word", "words", UNKNOWN]
 NO_CONTEXT = (
     "The test perplexity is not below the unigram perplexity: the model has not learned to use the preceding "
-    "words, and its trees mean nothing. Train longer or, if the training loss does not fall, with a smaller "
-    "--learning-rate."
+    "words, and its trees, if it has any, mean nothing. Train longer or, if the training loss does not fall, "
+    "with a smaller --learning-rate."
 )
 
 

@@ -882,6 +882,7 @@ def test_a_model_that_is_no_better_than_word_frequencies_is_said_to_be(reached, 
     results |= {"validation_unigram_perplexity": 47.0, "test_unigram_perplexity": 47.0}
     text = results_text(results)
     assert ("not below the unigram perplexity" in text) == ("--learning-rate" in text) == warned
+    assert ("its trees, if it has any," in " ".join(text.split())) == warned  # an LSTM has none
     assert "47.00" in text
 
 
