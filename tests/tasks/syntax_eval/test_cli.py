@@ -63,8 +63,24 @@ def test_evaluate(checkpoints, pairs, tmp_path, capsys):
         "accuracy": results["constructions"][0]["accuracy"],
     }
     assert results["models"] == dict(zip(("onlstm", "lstm"), checkpoints, strict=True))
+    assert results["tokenization"] == {"onlstm": "mikolov", "lstm": "mikolov"}
+    starts = ("5 pairs in ", "5 comparisons of ", "1 not comparable")
+    assert all(note.startswith(start) for note, start in zip(results["notes"], starts, strict=False))
+    assert sum(note.startswith("Sentences are ") for note in results["notes"]) == 1  # both read alike
+    assert out.endswith(f"\npage: {page}\n")
     assert "Across a subject relative clause" in page.read_text()
     assert "python -m tasks.syntax_eval evaluate" in page.read_text()
+
+
+def test_unknown_words_that_differ_are_told_to_be_not_comparable(checkpoints, tmp_path, capsys):
+    pairs = write_lines(
+        tmp_path / "pairs.jsonl", pair("the author", "author the"), pair("the poet", "the baker")
+    )
+    options = ["--checkpoint", checkpoints[0], "--pairs", str(pairs), "--unknown"]
+    assert main(["evaluate", *options, "score"]) == 0
+    assert "1 not comparable: to a model, both sentences are the same." in capsys.readouterr().out
+    assert main(["evaluate", *options, "skip"]) == 0
+    assert "not comparable" not in capsys.readouterr().out
 
 
 def test_options_change_what_is_scored(checkpoints, pairs, tmp_path, capsys):

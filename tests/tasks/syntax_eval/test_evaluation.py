@@ -1,11 +1,13 @@
 """Counting pairs that models get right, and the table of results."""
 
+import re
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
 
+from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.runs.errors import UserError
 from tasks.syntax_eval.evaluation import (
@@ -18,7 +20,7 @@ from tasks.syntax_eval.evaluation import (
 )
 from tasks.syntax_eval.pairs import MinimalPair
 from tasks.syntax_eval.paper_table import KINDS, PAPER_ROWS, PUBLISHED_MODELS, rows_for
-from tasks.syntax_eval.report import lines_of, results_text
+from tasks.syntax_eval.report import lines_of, results_text, write_page
 from tasks.syntax_eval.scoring import word_log_probabilities
 from tests.tasks.syntax_eval.tiny import WORDS, tiny_model
 
@@ -131,6 +133,14 @@ def test_every_model_scores_a_sentence_as_it_reads_it(include_end):
             np.testing.assert_allclose(pair.log_probabilities, expected, rtol=1e-5)
 
 
+def test_a_tokenizer_that_is_given_reads_the_sentences():
+    trained = tiny_model()
+    pair = MinimalPair("c", "The author laughs.", "The author laugh.")
+    spaces = Tokenizer(trained.vocabulary, "spaces")  # for which "The" and "laughs." are unknown
+    assert [scored.covered for scored in score_pairs([trained], [pair])] == [True]
+    assert [scored.covered for scored in score_pairs([trained], [pair], tokenizers=[spaces])] == [False]
+
+
 def test_the_sentences_of_each_kind_are_compared():
     good, bad, intrusive = "no author laughs", "the author laughs", "the author laugh"
     scored = score_pairs([tiny_model()], [MinimalPair("x", good, bad, intrusive)])
@@ -230,3 +240,48 @@ def test_rows_of_few_pairs_are_marked():
     text = results_text({"lines": lines, "notes": []})
     assert text.splitlines()[0].split()[:3] == ["comparisons", "covered", "scored"]
     assert [line.split()[-4] for line in text.splitlines()[1:]] == ["199", "199", "0", "99*", "100"]
+
+
+SECTIONS = {
+    "Short-term dependency": ["Subject-verb agreement", "Simple", "Reflexive anaphora", "Simple"],
+    "Long-term dependency": ["Subject-verb agreement", "Across a subject relative clause"],
+    "Constructions": ["u", "g", "v"],
+}
+"""The rows of constructions in several groups, two of which are not in the paper."""
+
+
+@pytest.fixture
+def lines():
+    names = {"simple_agrmt": "", "simple_reflexives": "", "subj_rel": "", "u": "", "v": "g"}
+    return lines_of({Key(name, "", group): Tally(3, 3, 3, (2,)) for name, group in names.items()}, ["a"])
+
+
+def test_each_section_and_group_has_its_own_rows(lines):
+    heads = [name for section, names in SECTIONS.items() for name in (section, *names)]
+    assert [line["name"] for line in lines] == heads
+    assert [line["level"] for line in lines] == [0, 1, 2, 1, 2, 0, 1, 2, 0, 2, 1, 2]
+    assert [line["pairs"] for line in lines if line["level"] == 0] == [6, 3, 6]
+
+
+def test_published_accuracies_have_two_digits_and_a_mark_stands_at_one_number_alone(lines):
+    simple = results_text({"lines": lines, "notes": []}).splitlines()[3]
+    assert simple.split() == ["Simple", "3", "3", "3*", "0.6667", "0.99", "1.00"]
+
+
+def test_one_scored_comparison_is_few():
+    (*_, row) = lines_of({Key("u", "", ""): Tally(2, 2, 1, (1,))}, ["a"])
+    assert row["few"] == 1
+
+
+def test_a_page_has_a_table_for_each_section_and_every_note_once(lines, tmp_path):
+    notes = ["The data.", "The comparisons.", "A convention.", "Another one."]
+    write_page(tmp_path / "page.html", {"lines": lines, "notes": notes, "options": {}}, {})
+    subtitle, *tables = (tmp_path / "page.html").read_text().split("<h3>")
+    found = {}
+    for table in tables:
+        title, *names = re.findall(r'(?:^|<th scope="row">)([^<]+)', table.partition("</table>")[0])
+        found[title] = [name.strip() for name in names[1:]]
+        assert names[0] == title
+    assert found == SECTIONS
+    assert [subtitle.count(note) for note in notes] == [1, 1, 0, 0]
+    assert [tables[-1].count(note) for note in notes] == [0, 0, 1, 1]

@@ -54,6 +54,10 @@ def test_every_prefix_is_read_once(monkeypatch):
     read = 0
     log_probabilities(model, SENTENCES, include_end=False)
     assert read == len({tuple(s[:i]) for s in SENTENCES for i in range(len(s))})
+    read = 0
+    # Sentences that begin alike are read together, also where they are far from each other.
+    log_probabilities(model, [[2, 3], [4, 5], [2, 3, 3], [4, 5, 5]], block_size=2)
+    assert read == 8
 
 
 def test_probabilities_of_all_sentences_sum_to_one():
