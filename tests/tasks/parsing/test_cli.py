@@ -523,6 +523,16 @@ def test_long_sentences_are_left_out_of_a_score_as_of_an_evaluation(directory, t
     assert fails(capsys, *limited, "2") == "--max-words 2 leaves none of 3 sentences"
 
 
+def test_the_tree_of_a_long_sentence_is_not_scored_for_the_next_one(tmp_path):
+    gold, results = tmp_path / "gold.mrg", tmp_path / "results.json"
+    gold.write_text("(S (X (NN a) (NN b)) (X (NN c) (NN d)))\n(S (NN a) (X (NN b) (NN c)))\n")
+    (tmp_path / "trees.txt").write_text("((a b) (c d))\n(a (b c))\n")
+    options = ["--treebank", str(gold), "--json", str(results), "--max-words", "3"]
+    assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+    first, *_ = json.loads(results.read_text())["rows"]
+    assert first["all"]["f1_corpus"] == 1
+
+
 def test_published_results_are_those_of_the_evaluated_model(directory, tmp_path, capsys):
     (tmp_path / "trees.txt").write_text("(a b)\n")
     (tmp_path / "gold.mrg").write_text("(S (NN a) (NN b))\n")
@@ -546,6 +556,14 @@ def test_trees_over_other_words_are_warned_of(tmp_path, capsys):
         (tmp_path / "trees.txt").write_text(text)
         assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0
         assert ("only 0 of 4 words match the treebank" in capsys.readouterr().err) == warned
+
+
+@pytest.mark.parametrize("text", ["(A b)\n(C <unk>)", "(a b)\n(x y)"])
+def test_capital_letters_are_no_other_words_and_half_of_the_words_are_enough(text, tmp_path, capsys):
+    (tmp_path / "gold.mrg").write_text("(S (NN A) (NN B))\n(S (NN c) (NN d))\n")
+    (tmp_path / "trees.txt").write_text(text)
+    assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_a_labeled_sentence_of_one_word_is_read_as_the_others(tmp_path):
