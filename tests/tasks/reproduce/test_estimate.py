@@ -83,12 +83,13 @@ def test_a_dry_run_whose_data_cannot_be_read_says_why(tmp_path, capsys):
     assert f"{tmp_path / 'nothing'}: no such directory" in error
 
 
-def test_a_time_limit_bounds_an_estimate(tmp_path):
+def test_a_time_limit_bounds_an_estimate_and_nothing_is_timed(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda *_, **__: pytest.fail("timed"))
     run, *_ = runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path, max_minutes=5))
     assert Estimator(1).seconds_left(run) == 5 * 60
 
 
-@pytest.mark.parametrize(("max_minutes", "seconds"), [(5, 5 * 60 - 120), (None, 48 * 60)])
+@pytest.mark.parametrize(("max_minutes", "seconds"), [(5, 5 * 60 - 120), (60, 48 * 60), (None, 48 * 60)])
 def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max_minutes, seconds):
     run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, max_minutes=max_minutes))
     run.files.results.unlink()
@@ -170,6 +171,7 @@ def test_timed_steps_are_spread_over_the_lengths(monkeypatch, task, preset):
     batches = data.training_batches(config.short_epochs + 1, 128)
     sizes = sorted(int(data.train.sentence_lengths[batch].sum()) for batch in batches)
     assert sizes.index(every[2]) == len(sizes) // 2
+    assert every == [sizes[(2 * i + 1) * len(sizes) // 10] for i in range(5)]  # the middle of each fifth
 
 
 def test_the_epoch_of_a_task_without_small_data_has_all_of_its_tokens(monkeypatch):

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
-from tasks.reproduce.config import ReproduceConfig, runs_of, warn_of_unused_data
+from tasks.reproduce.config import DEMO_MINUTES, ReproduceConfig, runs_of, warn_of_unused_data
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import find
@@ -47,6 +47,17 @@ def test_every_cell_stands_in_a_column(name):
     for row in table.rows:
         assert row.cells.keys() | row.published.keys() <= {*table.columns, *(table.demo_columns or ())}
         assert row.cells or row.name.endswith("(literature)")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_runs_of_a_demo_share_its_minutes_unless_the_user_has_a_limit(name, tmp_path):
+    def minutes(**options):
+        runs = runs_of(TABLES[name], ReproduceConfig(preset="demo", directory=tmp_path, **options))
+        return [run.config.max_minutes for run in runs]
+
+    assert sum(minutes()) == pytest.approx(DEMO_MINUTES, abs=0.1)
+    assert minutes(seeds=2) == 2 * minutes()
+    assert set(minutes(max_minutes=7)) == {7}
 
 
 def test_tables_share_runs(tmp_path):
