@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from ordered_memory.baseline_trees import right_branching
 from tasks.classifiers.evaluation import Evaluation
+from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.grammar import generate_treebank
-from tasks.sst.task import SST
+from tasks.sst.task import SST, load_treebank
 from tasks.sst.treebank import LabeledTree, sentences
 
 FIVE = SentimentConfig(classes=5)
@@ -92,3 +94,11 @@ def test_without_test_data_the_results_are_said_to_be_of_validation(monkeypatch,
     monkeypatch.setattr("tasks.sst.task.load_treebank", lambda config: treebank)
     assert SST.load_splits(FIVE).test.split == "validation"
     assert "the test is on the validation data" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_treebank_is_downloaded_unless_a_directory_is_given(given, monkeypatch, tmp_path):
+    fetched, own = tmp_path / "fetched", tmp_path / "own"
+    monkeypatch.setattr("tasks.sst.task.fetch", lambda: fetched)
+    with pytest.raises(UserError, match=str(own if given else fetched)):
+        load_treebank(SentimentConfig(data_dir=own if given else None))

@@ -93,6 +93,7 @@ def test_a_tree_may_be_as_deep_as_its_sentence_is_long(tmp_path):
         ("(\u0663 a)", "got '\u0663'"),
         ("(a)", "expected a label from 0 to 4 after '(', got 'a'"),
         ("((2 a) (2 b))", "expected a label from 0 to 4 after '(', got '('"),
+        ("(2 ((2 a) (2 b) 1) (2 c))", "expected a label from 0 to 4 after '(', got '('"),
         ("()", "expected a label from 0 to 4 after '(', got ')'"),
         ("(2)", "expected one word or two nodes in each bracket, got words [] and 0 nodes"),
         ("(2 (3 a))", "got words [] and 1 nodes in one that is labeled 2"),
