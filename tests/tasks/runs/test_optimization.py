@@ -109,6 +109,16 @@ def test_every_rate_falls_on_a_plateau():
     assert [group["lr"] for group in optimization.optimizer.param_groups] == pytest.approx([0.05, 0.005])
 
 
+def test_the_smallest_gain_is_no_plateau():
+    config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
+    optimization = PlateauAdam(Two(), config)
+    rates = []
+    for score in (0.9, 0.90001, 0.90001):
+        optimization.end_epoch(1.0, score)
+        rates.append(optimization.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.1, 0.1, 0.05])
+
+
 def test_rates_stay_in_the_constant_epochs_which_a_checkpoint_counts_too():
     config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
     first, again = (PlateauAdam(Two(), config, constant_epochs=3) for _ in range(2))
