@@ -878,24 +878,33 @@ def test_what_a_custom_cell_counts_in_its_forward_pass_is_kept():
     assert calls == layer.directions[0].cell.calls > 0
 
 
+@pytest.mark.parametrize("counts_in_a_buffer", [False, True])
 @pytest.mark.parametrize("backward_passes", [1, 2])
-def test_a_cell_that_changes_when_it_is_called_is_computed_again_as_it_was(backward_passes):
+def test_a_cell_that_changes_when_it_is_called_is_computed_again_as_it_was(
+    backward_passes, counts_in_a_buffer
+):
     class Locked(GatedRecursiveCell):
         """Draws a mask at the first step; counts the steps."""
 
-        mask, steps = None, 0
+        def __init__(self):
+            super().__init__(6, dtype=F64)
+            self.mask = None
+            if counts_in_a_buffer:
+                self.register_buffer("steps", torch.zeros((), dtype=F64))
+            else:
+                self.steps = 0
 
         def compose(self, prepared, memory, candidate, masks):
             if self.mask is None:
                 self.mask = (torch.rand(candidate.shape[-1]) > 0.4).to(candidate)
-            self.steps += 1
+            self.steps = self.steps + 1
             return super().compose(prepared, memory, candidate * self.mask / self.steps, masks)
 
     found = []
     for every in (None, 2):
         torch.manual_seed(0)
         layer = make(recompute_every=every)
-        layer.directions[0].cell = Locked(6, dtype=F64)
+        layer.directions[0].cell = Locked()
         output = layer(torch.randn(3, 6, 4, dtype=F64)).output.sin().sum()
         for _ in range(backward_passes):
             gradients = torch.autograd.grad(output, list(layer.parameters()), retain_graph=True)
