@@ -96,7 +96,7 @@ def subtree_nodes(nodes: TreeNodes, first: int, count: int, end: int) -> TreeNod
     Returns:
         The subtree, with words numbered from 0.
     """
-    inner = slice(end - count + 1, end) if count > 1 else slice(0)
+    inner = slice(end - count + 1, end)  # empty if c = 1
     shift = len(nodes.words) + end - 2 * count + 1  # inner node `end - count + 1` becomes node c
 
     def renumber(children: NDArray[np.int64]) -> NDArray[np.int64]:
