@@ -166,6 +166,8 @@ def test_score(checkpoints, capsys):
         (["--checkpoint", "nowhere.safetensors"], "nowhere.safetensors: no such checkpoint"),
         (["score"], "give one or more sentences, each in quotes"),
         (["guess"], "unknown subcommand 'guess'"),
+        (["--pairs", "p", "--count", "5"], "--count 5 has no effect with --pairs"),
+        (["--pairs", "p", "--seed", "5"], "--seed 5 has no effect with --pairs"),
     ],
 )
 def test_bad_options_are_told_in_one_line(arguments, message, capsys):
