@@ -50,6 +50,7 @@ class ClassifierModelsConfig(MeasurementConfig):
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Floating-point precision; bf16-mixed uses autocast."""
 
+    quick_sets: ClassVar[tuple[str, ...]] = ("batches", "batch_size", "slot_size")
     unit: ClassVar[str]
 
     def check(self) -> None:
@@ -94,6 +95,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
     pairs: int = 60_000
     """Number of pairs to generate; with many pairs, batches have similar lengths, as in training."""
 
+    quick_sets = ("pairs", *ClassifierModelsConfig.quick_sets)
     unit = "pairs"
 
     def check(self) -> None:

@@ -72,6 +72,8 @@ class CompareConfig(MemoryConfig, BackendsConfig):
     max_length: int = 100
     """Maximum length of a `listops` expression in tokens."""
 
+    quick_sets = ("max_length",)
+
     def check(self) -> None:
         super().check()
         if not self.config:

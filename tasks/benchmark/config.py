@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 
@@ -30,11 +30,15 @@ class MeasurementConfig(ResultsConfig):
     quick: bool = False
     """Smoke test with tiny sizes and one repetition; its times mean nothing."""
 
+    quick_sets: ClassVar[tuple[str, ...]] = ()
+    """Other options that have no effect with `quick`."""
+
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "repeats")
-        if self.quick and self.repeats != 1:
-            check_unused(self, MeasurementConfig, {"repeats": "with --quick"})
+        if self.quick:
+            unused = self.quick_sets if self.repeats == 1 else ("repeats", *self.quick_sets)
+            check_unused(self, type(self), dict.fromkeys(unused, "with --quick"))
         check_at_least(0, self, "seed")
         try:
             torch.empty(1, device=self.device)

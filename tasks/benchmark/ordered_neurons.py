@@ -42,6 +42,8 @@ class OnlstmConfig(BackendsConfig):
     released_code: Path | None = None
     """A checkout of the authors' Ordered-Neurons repository, whose module is timed on the same batches."""
 
+    quick_sets = ("sizes",)
+
     def check(self) -> None:
         super().check()
         if not self.sizes:

@@ -281,6 +281,11 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
     ("words", "complaint"),
     [
         (["--repeats", 0], "--repeats must be at least 1, got 0"),
+        (["--quick", "--repeats", 3], "--repeats 3 has no effect with --quick"),
+        (["--quick", "--max-length", 50], "--max-length 50 has no effect with --quick"),
+        (["onlstm", "--quick", "--sizes", "7x2x6x20"], "--sizes 7x2x6x20 has no effect with --quick"),
+        (["logic", "--quick", "--pairs", 7], "--pairs 7 has no effect with --quick"),
+        (["sst", "--quick", "--slot-size", 8], "--slot-size 8 has no effect with --quick"),
         (["--threads", 0], "--threads must be at least 1, got 0"),
         (["--seed", -1], "--seed must not be negative, got -1"),
         (["--batches", 0], "--batches must be at least 1, got 0"),
