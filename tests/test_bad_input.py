@@ -512,7 +512,8 @@ compare --quick --config -> --config
 compare --quick --config magic ->
 compare --quick --repeats 0 -> --repeats
 compare --quick --repeats 9 -> --repeats 9 has no effect with --quick
-compare --quick --config long --max-length 50 -> --max-length 50 has no effect without --config listops
+compare --config long --max-length 50 -> --max-length 50 has no effect without --config listops
+compare --quick --max-length 50 -> --max-length 50 has no effect with --quick
 compare --quick --single 5 --batches 9 -> --batches 9 has no effect with --single
 compare --quick --checkpoint {listops} --score additive -> --score additive has no effect with --checkpoint
 compare --quick --threads 0 -> --threads
