@@ -50,7 +50,12 @@ class ClassifierModelsConfig(MeasurementConfig):
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
     """Floating-point precision; bf16-mixed uses autocast."""
 
-    quick_sets: ClassVar[tuple[str, ...]] = ("batches", "batch_size", "slot_size")
+    quick_options: ClassVar = {
+        **MeasurementConfig.quick_options,
+        "batches": 2,
+        "batch_size": 4,
+        "slot_size": 80,
+    }
     unit: ClassVar[str]
 
     def check(self) -> None:
@@ -95,7 +100,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
     pairs: int = 60_000
     """Number of pairs to generate; with many pairs, batches have similar lengths, as in training."""
 
-    quick_sets = ("pairs", *ClassifierModelsConfig.quick_sets)
+    quick_options: ClassVar = {**ClassifierModelsConfig.quick_options, "pairs": 400}
     unit = "pairs"
 
     def check(self) -> None:
@@ -112,7 +117,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
         )
 
     def data(self) -> Dataset:
-        train, _ = generate(400 if self.quick else self.pairs, seed=self.seed)
+        train, _ = generate(self.pairs, seed=self.seed)
         return Dataset([pair for group in train[:7] for pair in group], trees=True)
 
     def build(self, config: LogicConfig, data: Dataset) -> LogicModel:
@@ -165,8 +170,6 @@ class SentimentModelsConfig(ClassifierModelsConfig):
 def _run(config: ClassifierModelsConfig) -> None:
     """Time the models and print the tables; with `--json`, write the results."""
     config.set_up()
-    if config.quick:
-        config = replace(config, batches=2, batch_size=4, slot_size=80)
     data = config.data()
     lengths = data.sentence_lengths.sum(1).tolist()
     chosen = spread_batches(lengths, config.batch_size, config.batches, config.seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -72,7 +72,7 @@ class CompareConfig(MemoryConfig, BackendsConfig):
     max_length: int = 100
     """Maximum length of a `listops` expression in tokens."""
 
-    quick_sets = ("max_length",)
+    quick_options: ClassVar = {**MemoryConfig.quick_options, "max_length": 12}
 
     def check(self) -> None:
         super().check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -30,15 +30,15 @@ class MeasurementConfig(ResultsConfig):
     quick: bool = False
     """Smoke test with tiny sizes and one repetition; its times mean nothing."""
 
-    quick_sets: ClassVar[tuple[str, ...]] = ()
-    """Other options that have no effect with `quick`."""
+    quick_options: ClassVar[dict[str, Any]] = {"repeats": 1}
+    """Values that other options have with `quick`."""
 
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "repeats")
         if self.quick:
-            unused = self.quick_sets if self.repeats == 1 else ("repeats", *self.quick_sets)
-            check_unused(self, type(self), dict.fromkeys(unused, "with --quick"))
+            others = [name for name, value in self.quick_options.items() if getattr(self, name) != value]
+            check_unused(self, type(self), dict.fromkeys(others, "with --quick"))
         check_at_least(0, self, "seed")
         try:
             torch.empty(1, device=self.device)
@@ -55,7 +55,7 @@ class MeasurementConfig(ResultsConfig):
             raise UserError("--flush-denormal: not supported by this processor")
         torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
         if self.quick:
-            self.repeats = 1
+            vars(self).update(self.quick_options)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -42,7 +42,7 @@ class OnlstmConfig(BackendsConfig):
     released_code: Path | None = None
     """A checkout of the authors' Ordered-Neurons repository, whose module is timed on the same batches."""
 
-    quick_sets = ("sizes",)
+    quick_options: ClassVar = {**BackendsConfig.quick_options, "sizes": ("5x2x6x20",)}
 
     def check(self) -> None:
         super().check()
@@ -65,7 +65,7 @@ def _run(config: OnlstmConfig) -> None:
     """Print the tables of each size; with `--json`, write the results."""
     config.set_up()
     results = []
-    for text in ["5x2x6x20"] if config.quick else config.sizes:
+    for text in config.sizes:
         results.append(_compare(_parse(text), config))
         print(_text(results[-1]), end="\n\n", flush=True)
         config.write(results)

@@ -87,7 +87,7 @@ def build_workload(
     Returns:
         The workload.
     """
-    token_batches = _BATCHES[name](batches, seed, min(max_length, 12) if quick else max_length, quick)
+    token_batches = _BATCHES[name](batches, seed, max_length, quick)
     return _empty(name, quick)._replace(batches=token_batches)
 
 
