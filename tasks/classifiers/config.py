@@ -117,8 +117,8 @@ class EncoderConfig(DropoutConfig):
     """Slots with an occupancy below this fraction count as empty; a larger value is faster and less exact."""
     recompute_every: int | None = None
     """Activation checkpointing of ordered-memory and crvnn: number of steps between stored states. The steps
-    in between are computed again in the backward pass, which saves memory and costs time. None to store every
-    step."""
+    in between are computed again in the backward pass, which saves memory and costs time; from the same seed,
+    another number may draw other dropout. None to store every step."""
     backend: str = "auto"
     """Backend of the recurrence, as in `ordered_memory.backends`; `auto` is the fastest available one."""
 

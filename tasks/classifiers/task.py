@@ -206,6 +206,13 @@ class ClassifierTask(Generic[Config]):
                 f"--curriculum-length {config.curriculum_length}: the shortest of the training {self.unit} "
                 f"has {shortest} tokens"
             )
+        longest = splits.train.sentence_lengths.max()
+        if config.curriculum_epochs and config.curriculum_length >= longest:
+            print(
+                f"warning: --curriculum-length {config.curriculum_length}: the longest of the training {self.unit} "
+                f"has {longest} tokens, so all epochs use all of them",
+                file=sys.stderr,
+            )
         if config.curriculum_epochs >= config.epochs:
             print(
                 f"warning: --curriculum-epochs {config.curriculum_epochs} is not below --epochs "

@@ -62,3 +62,14 @@ def test_a_curriculum_without_examples_is_refused_before_training():
     with pytest.raises(UserError, match=r"--curriculum-length 3: .* training expressions has 4 tokens"):
         task.prepare(replace(SMALL, curriculum_epochs=1, curriculum_length=3))
     assert task.prepare(replace(SMALL, curriculum_epochs=1, curriculum_length=4))
+
+
+def test_a_curriculum_that_leaves_nothing_out_is_warned_of(capsys):
+    config = replace(SMALL, curriculum_epochs=1)
+    longest = LISTOPS.load_splits(config).train.lengths.max()
+    for length in (longest - 1, longest):
+        LISTOPS.prepare(replace(config, curriculum_length=length))
+        warned = f"the longest of the training expressions has {longest} tokens" in capsys.readouterr().err
+        assert warned == (length == longest)
+    LISTOPS.prepare(replace(config, curriculum_epochs=0, curriculum_length=longest))
+    assert not capsys.readouterr().err
