@@ -11,6 +11,7 @@ import tyro
 
 from tasks.classifiers import commands
 from tasks.classifiers.comparison import ReportConfig, run_report
+from tasks.formatting.tables import count_text
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
 from tasks.listops.generator import generate, hard_test
@@ -104,7 +105,7 @@ def _generate(config: GenerateConfig) -> None:
     else:
         expressions = hard_test(config.test, config.size, seed=config.seed)
     write_tsv(config.output, Dataset(expressions))
-    print(f"{config.output}: {config.size:,} expressions")
+    print(f"{config.output}: {count_text(config.size, 'expression')}")
 
 
 SUBCOMMANDS = {
