@@ -209,8 +209,8 @@ class ClassifierTask(Generic[Config]):
         longest = splits.train.sentence_lengths.max()
         if config.curriculum_epochs and config.curriculum_length >= longest:
             print(
-                f"warning: --curriculum-length {config.curriculum_length}: the longest of the training {self.unit} "
-                f"has {longest} tokens, so all epochs use all of them",
+                f"warning: --curriculum-length {config.curriculum_length}: the longest of the training "
+                f"{self.unit} has {longest} tokens, so all epochs use all of them",
                 file=sys.stderr,
             )
         if config.curriculum_epochs >= config.epochs:
