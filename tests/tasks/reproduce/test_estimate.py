@@ -17,11 +17,19 @@ from tasks.sst.config import SentimentConfig
 from tests.tasks.reproduce.tiny import TINY_TABLE
 
 
-def test_the_plan_of_a_cluster_counts_no_runs_at_a_time(again, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"executor": "slurm"}, " in all, timed on this machine's CPU\n"),
+        ({}, ", one after another\n"),
+        ({"jobs": 2}, ", 2 at a time\n"),
+    ],
+)
+def test_the_plan_says_how_many_runs_are_trained_at_a_time(again, monkeypatch, capsys, options, where):
     monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda config, task, of_token: 1.0)
-    config = ReproduceConfig(directory=again / "none", dry_run=True, executor="slurm")
+    config = ReproduceConfig(directory=again / "none", dry_run=True, **options)
     run_table("om-figure-3b", replace(config, only=("lstm",)))
-    assert "of training left in all, timed on this machine's CPU" in capsys.readouterr().out
+    assert f"of training left{where}" in capsys.readouterr().out
 
 
 def test_metrics_without_times_give_no_estimate(again):

@@ -11,8 +11,9 @@ from threading import Event
 import pytest
 
 from tasks.reproduce.__main__ import main
-from tasks.reproduce.execution import Job, Workers, submit
-from tasks.runs.errors import EXIT_INTERRUPTED
+from tasks.reproduce.execution import MAX_REQUEUES, Job, Workers, submit
+from tasks.runs.errors import EXIT_INTERRUPTED, UserError
+from tasks.runs.stop_signals import TerminalClosed
 
 ROOT = Path(__file__).parents[3]
 WAITS = """
@@ -48,6 +49,15 @@ def test_several_jobs_at_a_time_are_all_done_and_failures_are_named(tmp_path):
         assert (tmp_path / f"{i}-1").exists()
         assert (tmp_path / f"{i}-2").exists() == (i != 2)  # nothing follows what failed
     assert "nothing" in (tmp_path / "logs" / "2.txt").read_text()
+
+
+def test_a_command_finds_the_tasks_from_anywhere_and_is_out_of_reach_of_ctrl_c(tmp_path, monkeypatch):
+    (tmp_path / "tells.py").write_text(
+        "import os, sys; print(os.environ['PYTHONPATH'], os.getsid(0) == os.getpid(), sys.stdin.read())"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert Job("tells", (("tells",),), tmp_path / "log.txt")() == 0
+    assert (tmp_path / "log.txt").read_text().split() == [f"{ROOT}{os.pathsep}{tmp_path}", "True"]
 
 
 def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path):
@@ -100,6 +110,84 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
     assert found == ["bad"]
     assert (tmp_path / "good").exists()
     assert not (tmp_path / "after").exists()
+
+
+class Cluster:
+    """In place of submitit's executor: jobs end at once, and it remembers what it was asked for."""
+
+    def __init__(self, **options):
+        self.asked, self.canceled = options, []
+        Cluster.last = self
+
+    def update_parameters(self, **parameters):
+        self.asked |= parameters
+
+    def submit(self, job):
+        return SubmittedJob(job.name, self)
+
+
+class SubmittedJob:
+    def __init__(self, name, cluster):
+        self.name, self.cluster = name, cluster
+
+    def exception(self):
+        return OSError("its node is gone") if self.name == "lost" else None
+
+    def result(self):
+        assert self.exception() is None
+        return {"bad": 1, "interrupted": EXIT_INTERRUPTED}.get(self.name, 0)
+
+    def cancel(self):
+        self.cluster.canceled.append(self.name)
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How submitit's wait for the jobs ends: with the errors in this list, if any."""
+    errors = []
+
+    def as_completed(jobs, timeout, poll):
+        Cluster.last.asked |= {"timeout": timeout, "poll": poll}
+        if errors:
+            raise errors[0]
+        return iter(jobs)
+
+    monkeypatch.setattr("submitit.AutoExecutor", Cluster)
+    monkeypatch.setattr("submitit.helpers.as_completed", as_completed)
+    monkeypatch.setattr("time.monotonic", lambda: 1_000.0)
+    return errors
+
+
+def test_a_job_that_a_cluster_has_lost_has_failed(tmp_path, waits):
+    jobs = [Job(name, ()) for name in ("good", "lost", "bad", "interrupted")]
+    assert submit(jobs, tmp_path, deadline=1_060.0, timeout_min=7) == ["lost", "bad"]
+    expected = {"folder": tmp_path, "cluster": "slurm", "slurm_max_num_timeout": MAX_REQUEUES}
+    assert Cluster.last.asked == expected | {"timeout_min": 7, "timeout": 60.0, "poll": 10.0}
+    assert not Cluster.last.canceled
+
+
+def test_jobs_of_a_cluster_are_canceled_at_the_deadline(tmp_path, waits):
+    waits.append(TimeoutError())
+    assert submit([Job("bad", ()), Job("lost", ())], tmp_path, deadline=900.0) == []
+    assert Cluster.last.asked["timeout"] == 0
+    assert Cluster.last.canceled == ["bad", "lost"]
+
+
+@pytest.mark.parametrize(("error", "canceled"), [(KeyboardInterrupt, ["long"]), (TerminalClosed, [])])
+def test_jobs_of_a_cluster_go_on_after_the_terminal_is_closed_and_not_after_ctrl_c(
+    tmp_path, waits, error, canceled
+):
+    waits.append(error())
+    with pytest.raises(error):
+        submit([Job("long", ())], tmp_path)
+    assert Cluster.last.asked["timeout"] is None
+    assert Cluster.last.canceled == canceled
+
+
+def test_without_submitit_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match=r"--executor slurm needs submitit: pip install '\.\[cluster\]'"):
+        submit([], tmp_path)
 
 
 def test_a_job_does_not_wait_for_the_import_of_pytorch():

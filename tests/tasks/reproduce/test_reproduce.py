@@ -11,6 +11,7 @@ from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers
 from tasks.reproduce.results import collect
+from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import TableSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
@@ -28,6 +29,10 @@ def test_asked_again_a_table_does_only_what_is_missing(again, finished, commands
     found = asked(again, seeds=2)
     assert found["rows"] == finished[1]["rows"]
     assert commands == {"train": 0, "evaluate": 0}
+    output = capsys.readouterr().out
+    assert "are not done" not in output
+    files = [again / f"tiny-paper.{ending}" for ending in ("md", "json", "svg")]
+    assert output.splitlines()[-3:] == [f"written: {path}" for path in files]
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
     runs[1].results_of(HARD).unlink()
     states = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).as_json()["runs"]
@@ -95,6 +100,15 @@ def test_a_last_epoch_that_was_cut_short_is_continued(tmp_path, commands):
     assert longer.state().text == "unfinished after 1.25 of 2 epochs"
 
 
+def test_a_run_that_was_stopped_in_its_first_epoch_is_unfinished_after_none(again):
+    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    run.files.results.unlink()
+    run.files.metrics.unlink()
+    assert run.state() == (Kind.TRAINING_LEFT, 0, "unfinished after 0 of 2 epochs")
+    run.files.last.unlink()
+    assert run.state() == (Kind.MISSING, 0, "missing")
+
+
 def test_a_limit_that_the_user_has_not_given_continues_no_run(tmp_path, commands):
     asked(tmp_path, max_minutes=1e-6)
     (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
@@ -102,6 +116,14 @@ def test_a_limit_that_the_user_has_not_given_continues_no_run(tmp_path, commands
     assert replace(run, extends=False).state().text == "finished after 1 of 2 epochs"  # as in another demo
     demo = runs_of(TABLES["om-table-3a"], ReproduceConfig(directory=tmp_path, preset="demo"))
     assert not any(run.extends for run in demo)
+
+
+@pytest.mark.parametrize(("epochs", "limit"), [(7, None), (2, 1)])
+def test_a_run_that_no_time_limit_stopped_is_not_continued(again, epochs, limit):
+    run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, max_minutes=5))
+    values = json.loads(run.files.config.read_text())
+    run.files.config.write_text(json.dumps(values | {"epochs": epochs, "max_minutes": limit}))
+    assert run.state().kind == Kind.FINISHED
 
 
 def test_own_options_of_training_have_runs_and_a_table_of_their_own(again, commands):
@@ -202,6 +224,10 @@ def test_a_bad_treebank_or_file_of_pairs_is_refused_before_training(tmp_path, co
     with pytest.raises(UserError, match=message):
         run_table(table, config)
     assert commands == {"train": 0, "evaluate": 0}
+
+
+def test_a_treebank_and_pairs_that_no_run_uses_are_not_read(again, commands):
+    asked(again, seeds=2, treebank=again / "nothing", pairs=again / "nothing")
 
 
 def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from tasks.formatting.summary import Published
 from tasks.reproduce.config import ReproduceConfig, runs_of
+from tasks.reproduce.output import text, write
 from tasks.reproduce.results import Summary, _option_notes, collect
 from tasks.runs.errors import UserError
 from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked
@@ -28,15 +29,17 @@ def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
         np.testing.assert_allclose(cell["mean"], np.mean(values))
         np.testing.assert_allclose(cell["deviation"], np.std(values, ddof=1))
         assert cell["best"] == values[int(np.argmax(scores))]
+    assert [row["ours"] for row in results["rows"]] == [True, False]
     assert results["rows"][1]["cells"]["200"]["published"] == {"mean": 1.5, "deviation": None}
     page = (directory / "tiny-paper.md").read_text()
     assert "(n 2) |" in page
     assert "| LSTM, best | " in page
     assert "| LSTM, published | 99 ± 0.5 | – |" in page
     assert "| Other (literature) | – | 1.5 |" in page
-    assert (
-        ElementTree.parse(directory / "tiny-paper.svg").getroot().get("aria-label").startswith("accuracy by ")
-    )
+    plot = ElementTree.parse(directory / "tiny-paper.svg").getroot()
+    assert plot.get("aria-label").startswith("accuracy by ")
+    names = {"LSTM", "LSTM, published", "Other (literature), published"}
+    assert names <= {element.text for element in plot.iter()}
 
 
 @pytest.mark.parametrize(("percent", "unit"), [(True, "%"), (False, "")])
@@ -48,6 +51,29 @@ def test_a_table_without_runs_has_its_unit_and_the_published_numbers(percent, un
         "100": Summary({}, published=Published(99, 0.5)),
         "200": Summary({}),
     }
+
+
+def test_a_table_is_written_with_its_models_side_by_side_and_a_list_of_its_notes(tmp_path):
+    table = replace(TINY_TABLE, models_side_by_side=True, notes=("One.", "Two."))
+    results = collect("tiny", table, ReproduceConfig(), [])
+    page, *_ = write(results, tmp_path / "new" / "directory")
+    first, *notes = results.notes()
+    assert notes == ["One.", "Two."]
+    assert page.read_text().splitlines() == [
+        *("## Tiny", ""),
+        "|  | LSTM | LSTM, published | Other (literature) |",
+        "|---|---|---|---|",
+        "| 100 | – | 99 ± 0.5 | – |",
+        "| 200 | – | – | 1.5 |",
+        *("", f"- {first}", "- One.", "- Two."),
+    ]
+    lines = text(results).splitlines()
+    assert [line.split() for line in lines[2:5]] == [
+        ["LSTM", "LSTM,", "published", "Other", "(literature)"],
+        ["100", "–", "99", "±", "0.5", "–"],
+        ["200", "–", "–", "1.5"],
+    ]
+    assert (lines[:2], lines[5:]) == (["Tiny", ""], ["", first, *notes])
 
 
 @pytest.mark.parametrize(
@@ -148,6 +174,13 @@ def test_a_damaged_file_of_a_run_is_named(again, commands, name, content, told):
     with pytest.raises(UserError, match=re.escape(str(path)) + ".*" + re.escape(told)):
         asked(again, seeds=2)
     assert commands == {"train": 0, "evaluate": 0}
+
+
+def test_a_number_that_the_results_lack_is_left_out(again):
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
+    runs[0].files.results.write_text("{}")
+    summaries = collect("tiny", TINY_TABLE, ReproduceConfig(), runs).models[0].summaries
+    assert [list(summaries[column].values) for column in ("100", "200")] == [[2], [1, 2]]
 
 
 def test_new_weights_are_evaluated_anew(again, commands):

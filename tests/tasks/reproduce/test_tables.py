@@ -19,8 +19,9 @@ DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("p
 
 
 def options_are_valid(run):
-    """The options of a run and of its evaluations make valid configurations of their tasks."""
+    """The options of a run and of its evaluations make valid configurations, each with a file of its own."""
     run.config.check()
+    assert len({run.results_of(evaluation) for evaluation in run.evaluations}) == len(run.evaluations)
     for evaluation, options in run.evaluations.items():
         target = run.results_of(evaluation)
         subcommand = importlib.import_module(f"tasks.{evaluation.task}.__main__").SUBCOMMANDS["evaluate"]
@@ -98,6 +99,7 @@ def test_selected_columns_need_only_their_runs(tmp_path):
     assert [row.model for row in rows] == ["lstm"]
     results = collect("om-table-1", TABLES["om-table-1"], config, runs)
     assert results.columns == columns
+    assert [model.name for model in results.models] == ["LSTM"]
     assert list(results.models[0].summaries) == ["7", "A", "C"]
 
 
