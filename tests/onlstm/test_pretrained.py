@@ -4,7 +4,10 @@ import importlib
 import importlib.util
 import inspect
 import pickle
+import sys
 from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -271,6 +274,41 @@ def test_a_state_that_is_no_pair_is_a_type_error(recurrent, training):
     for state in ([h, h], [(h,), (h,)], [(h, 1), (h, 1)]):
         with pytest.raises(TypeError, match="hx"):
             model(torch.zeros(2, 2, dtype=torch.int64), state)
+
+
+def test_a_model_on_the_hub_is_downloaded_with_the_options_that_are_given(saved, monkeypatch):
+    model, directory = saved
+    given = {"revision": "v1", "cache_dir": "cache", "force_download": True, "local_files_only": True}
+    downloaded = {}
+
+    def download(repo_id, filename, **options):
+        downloaded[repo_id, filename] = options
+        return str(directory / filename)
+
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
+    monkeypatch.setattr("ordered_memory.hub.hf_hub_download", download)
+    loaded = LanguageModel.from_pretrained("someone/model", weight_dropout=0.5, token="secret", **given)
+    assert loaded.arguments == model.arguments | {"weight_dropout": 0.5}
+    assert torch.equal(loaded.embedding.weight, model.embedding.weight)
+    assert downloaded["someone/model", "model.safetensors"] == given | {"token": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "file", "module"),
+    [
+        (ModuleSpec("models.train", None), "/models/train.py", "models.train"),  # python -m models.train
+        (None, "/models/train.py", "train"),
+        (None, None, "__main__"),  # typed at a prompt
+    ],
+)
+def test_a_model_card_imports_a_class_of_a_program_by_the_name_of_its_file(spec, file, module, monkeypatch):
+    main = ModuleType("__main__")
+    main.__spec__ = spec
+    if file is not None:
+        main.__file__ = file
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(Named, "__module__", "__main__")
+    assert f"\nfrom {module} import Named\n" in Named(1).generate_model_card().content
 
 
 def test_an_unreachable_hub_is_an_os_error(monkeypatch):
