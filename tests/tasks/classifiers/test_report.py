@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.report import accuracy_plots, results_text
+from tasks.classifiers.report import accuracy_plots, confusion_table, results_text, values_to_summarize
 from tasks.runs.errors import UserError
 
 
@@ -57,6 +57,23 @@ def test_the_number_of_scored_trees_is_told_if_it_is_known():
 def test_names_of_classes_stay_different_when_they_are_short(classes, shown):
     text = results_text({**results({}), "classes": classes, "confusion": [[1, 2], [3, 4]]})
     assert text.splitlines()[-2].startswith(shown)
+
+
+def test_a_confusion_matrix_has_the_name_of_its_model_beside_others():
+    shown = {"classes": ["no", "yes"], "confusion": [[1, 2], [3, 4]]}
+    alone, beside = confusion_table(shown), confusion_table(shown, "LSTM")
+    assert beside.title == f"{alone.title}: LSTM"
+    assert beside.rows == [["no", 1, 2], ["yes", 3, 4]]
+
+
+def test_the_numbers_of_several_seeds_are_named():
+    scores = {
+        "corpus level, without what is trivial": {"model": 0.5, "random": 0.1},
+        "other": {"random": 0.2},
+    }
+    values = results({"depth": {"1": [0.25, 4]}}) | {"span_f1": scores, "valid_trees": {"model": 0.75}}
+    named = {"accuracy": 0.5, "depth 1": 0.25, "F1, corpus level": 0.5, "valid trees": 0.75}
+    assert values_to_summarize(values) == named
 
 
 def test_a_line_ends_at_a_line_feed_alone(tmp_path):

@@ -238,11 +238,24 @@ def test_a_budget_is_in_hours(tmp_path, commands, monkeypatch):
     assert deadlines == [1_000 + 2 * 3600]
 
 
+def test_with_several_jobs_each_run_prints_to_a_log_of_its_own(tmp_path, commands, monkeypatch):
+    logs = []
+    monkeypatch.setattr(Workers, "run", lambda self, jobs: logs.extend(job.log for job in jobs) or [])
+    asked(tmp_path)
+    asked(tmp_path, seeds=2, jobs=2)
+    runs = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, seeds=2))
+    assert logs == [None, *(run.files.path / "log.txt" for run in runs)]
+
+
 def test_the_time_of_a_job_is_in_hours(tmp_path, commands, monkeypatch):
     submitted = []
-    monkeypatch.setattr(
-        "tasks.reproduce.commands.submit", lambda jobs, folder, **options: submitted.append(options) or []
-    )
+
+    def submit(jobs, folder, **options):
+        assert [job.log for job in jobs] == [None]  # submitit writes one
+        submitted.append(options)
+        return []
+
+    monkeypatch.setattr("tasks.reproduce.commands.submit", submit)
     asked(tmp_path, executor="slurm", time=1.5, gpus=2)
     assert submitted == [{"deadline": None, "timeout_min": 90, "gpus_per_node": 2, "cpus_per_task": 1}]
 

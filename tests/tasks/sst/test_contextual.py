@@ -301,9 +301,21 @@ def test_a_name_that_is_nowhere_is_refused_without_a_network(name):
         ContextualEmbedding(name)
 
 
-def test_a_package_without_an_encoder_is_refused():
+@pytest.mark.parametrize("name", ["a/b/c", "a\0b"])
+def test_a_name_that_no_package_and_no_model_can_have_is_that_of_a_directory(name):
+    with pytest.raises(UserError, match=f"--encoder {name}: there is no such directory"):
+        find_encoder(name)
+
+
+def test_a_package_without_an_encoder_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"--encoder pytest: this package contains no model\.zip"):
         ContextualEmbedding("pytest")
+    about = tmp_path / "unlisted-1.0.dist-info"  # it does not list its files
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unlisted\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"--encoder unlisted: this package contains no model\.zip"):
+        find_encoder("unlisted")
 
 
 def test_without_transformers_the_error_says_what_to_install(directory, monkeypatch):

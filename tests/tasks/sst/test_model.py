@@ -11,7 +11,7 @@ from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig, presets_of
 from tasks.sst.dataset import PhraseData, unlabeled_phrases
-from tasks.sst.embedding import describe, restore
+from tasks.sst.embedding import SHARED, describe, restore
 from tasks.sst.grammar import generate
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import phrases
@@ -119,10 +119,21 @@ def test_fixed_vectors_are_saved_and_not_trained():
     assert (again.vocabulary, again.embedding_size, again.learned) == (["good"], 6, False)
 
 
-@pytest.mark.parametrize("description", [None, {}, {"vocabulary": ["a"]}, {"fingerprint": "x"}, [1]])
+@pytest.mark.parametrize(
+    "description",
+    [
+        *(None, {}, {"vocabulary": ["a"]}, {"fingerprint": "x"}, [1]),
+        *({"vocabulary": ["a"], "size": 0}, {"vocabulary": [], "size": 6}, {"vocabulary": [1], "size": 6}),
+    ],
+)
 def test_a_model_that_is_not_described_is_refused(description):
     with pytest.raises(UserError, match="does not describe its embedding"):
         restore(SMALL, description)
+
+
+def test_shared_vectors_are_not_learned():
+    with pytest.raises(UserError, match="--vectors none: the word vectors of this model are from files"):
+        restore(SMALL, SHARED)
 
 
 def test_a_node_has_the_value_of_its_phrase(vocabulary):
