@@ -136,6 +136,11 @@ def test_shared_vectors_are_not_learned():
         restore(SMALL, SHARED)
 
 
+def test_of_words_that_have_vectors_nothing_is_told(capsys):
+    SentimentModel(SMALL, WordEmbedding(["good"], 6)).adapt(SentimentModel.read_text("Good good"))
+    assert not capsys.readouterr().err
+
+
 def test_a_node_has_the_value_of_its_phrase(vocabulary):
     model = SentimentModel(replace(SMALL, classes=5), learned(vocabulary)).eval()
     tree = generate(1, seed=5)[0]
