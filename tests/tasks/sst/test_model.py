@@ -1,6 +1,7 @@
 """The sentiment model: words of any batch, every encoder, vectors that are fixed or learned."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -158,6 +159,10 @@ def test_a_node_has_the_value_of_its_phrase(vocabulary):
     ("options", "message"),
     [
         ({"fine_tune": True}, "--fine-tune trains the weights of --encoder"),
+        (
+            {"fine_tune": True, "encoder": "bert", "encoder_learning_rate": 0.0},
+            "--encoder-learning-rate must",
+        ),
         ({"vectors": ("none", "a.txt")}, "--vectors none stands alone"),
         ({"vectors": ()}, "--vectors must name a file"),
         ({"model": "mean", "bidirectional": True}, "--bidirectional needs --model ordered-memory"),
@@ -168,6 +173,29 @@ def test_a_node_has_the_value_of_its_phrase(vocabulary):
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(UserError, match=message):
         replace(SMALL, **options).check()
+
+
+@pytest.mark.parametrize(
+    ("options", "unused", "architecture"),
+    [
+        ({"vectors": ("none",)}, {"encoder_learning_rate"}, {"encoder": None, "vectors": ("none",)}),
+        ({"generated": 5}, {"encoder_learning_rate", "embedding_size"}, {"encoder": None}),
+        ({"encoder": "bert"}, {"encoder_learning_rate", "embedding_size", "vectors"}, {}),
+        ({"encoder": "bert", "fine_tune": True}, {"embedding_size", "vectors"}, {}),
+        (
+            {"data_dir": Path("trees"), "generated": 5},
+            {"encoder_learning_rate", "embedding_size", "generated"},
+            {"encoder": None},
+        ),
+    ],
+)
+def test_what_embeds_the_words_decides_which_options_have_an_effect(options, unused, architecture):
+    config = SentimentConfig(**options)
+    names = ("vectors", "encoder", "embedding_size", "encoder_learning_rate", "generated")
+    assert {name for name in names if name in config.unused} == unused
+    found = {name: value for name, value in config.architecture.items() if name in ("vectors", "encoder")}
+    assert found == architecture
+    assert config.architecture["classes"] == 2
 
 
 def test_crvnn_has_the_preset_of_its_own_paper():
