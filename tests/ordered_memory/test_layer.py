@@ -181,13 +181,17 @@ def test_inference_mode_copy_and_state_dict():
     assert torch.equal(other(x).output, expected.output)
 
 
-def test_autocast_follows_float32():
-    layer = make(dtype=torch.float32)
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_autocast_follows_float32(backend):
+    layer = make(dtype=torch.float32, backend=backend)
     x = torch.randn(2, 6, 4)
     expected = layer(x, lengths=[6, 4])
     with torch.autocast("cpu", torch.bfloat16):
         actual = layer(x, lengths=[6, 4])
         again = layer(x, actual.state)
+    assert {actual.output.dtype, actual.attention.dtype, *(one.dtype for one in actual.state)} == {
+        torch.float32
+    }
     torch.testing.assert_close(actual.output, expected.output, rtol=0.1, atol=0.1)
     again.output.float().sum().backward()
     assert all(p.grad.isfinite().all() for p in layer.parameters())
