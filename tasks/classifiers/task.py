@@ -213,7 +213,7 @@ class ClassifierTask(Generic[Config]):
                 f"{self.unit} has {longest} tokens, so all epochs use all of them",
                 file=sys.stderr,
             )
-        if config.curriculum_epochs >= config.epochs:
+        elif config.curriculum_epochs >= config.epochs:
             print(
                 f"warning: --curriculum-epochs {config.curriculum_epochs} is not below --epochs "
                 f"{config.epochs}: training uses only short examples",

@@ -73,3 +73,5 @@ def test_a_curriculum_that_leaves_nothing_out_is_warned_of(capsys):
         assert warned == (length == longest)
     LISTOPS.prepare(replace(config, curriculum_epochs=0, curriculum_length=longest))
     assert not capsys.readouterr().err
+    LISTOPS.prepare(replace(config, epochs=1, curriculum_length=longest))
+    assert capsys.readouterr().err.count("warning: --curriculum-") == 1
