@@ -230,7 +230,12 @@ def read_distances(
         raise ValueError(f"expected names of {len(d)} layers, got {list(names)}")
     trees = {
         decoding: from_distances(
-            distances, decoding=decoding, temperature=temperature, batch_first=True, direction=direction
+            distances,
+            [len(tokens)] * len(d),  # without lengths, a layer whose last distance is 0 would seem padded
+            decoding=decoding,
+            temperature=temperature,
+            batch_first=True,
+            direction=direction,
         )
         for decoding in DECODINGS
         if decoding != "cky" or len(tokens) <= LONGEST_CKY

@@ -259,6 +259,11 @@ def test_distances_that_rounding_has_made_equal_are_pointed_out() -> None:
         read_distances(torch.tensor([[3, 1.001, 1.002]], dtype=torch.bfloat16), list("abc"))
 
 
+def test_a_last_distance_of_zero_in_one_layer_is_no_padding() -> None:
+    trace = read_distances(torch.tensor([[1.0, 2.0, 0.0], [1.0, 2.0, 3.0]]), list("abc"))
+    assert [layer["distances"] for layer in trace["layers"]] == [[1, 2, 0], [1, 2, 3]]
+
+
 def test_a_trace_may_have_numbers_of_torch_and_numpy() -> None:
     trace = read_distances(torch.tensor([[3.0, 1.0]]), list("ab"))
     probabilities = [np.float32(0.25), torch.tensor(0.75)]
