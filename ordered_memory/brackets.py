@@ -6,6 +6,7 @@ import re
 import reprlib
 from collections.abc import Sequence
 
+from ordered_memory.checks import check_flags
 from ordered_memory.trees import Tree, check_tokens
 
 WORD = re.compile(r"[^\s()]+", re.ASCII)
@@ -75,7 +76,7 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     Returns:
         The tree and its tokens.
     Raises:
-        TypeError: the text is not a string.
+        TypeError: the text is not a string, or `labels` is not True, False or None.
         ValueError: parentheses do not match or are empty, there is more than one tree, or the tree looks
             labeled. The message gives the position, in tokens of the text (with parentheses) from 0.
     Example:
@@ -86,6 +87,8 @@ def from_brackets(text: str, labels: bool | None = None) -> tuple[Tree, list[str
     """
     if not isinstance(text, str):
         raise TypeError(f"expected text to be a str, got {type(text).__name__} {reprlib.repr(text)}")
+    if labels is not None:
+        check_flags(labels=labels)
     if labels is None and _looks_labeled(text):
         raise ValueError(
             f"expected a tree without labels, got {reprlib.repr(text)}, which looks labeled: labels=True "

@@ -1,6 +1,7 @@
 """Trees in brackets: what is read, and what is refused because it could be read in two ways."""
 
 import nltk
+import numpy as np
 import pytest
 
 from ordered_memory import brackets
@@ -97,6 +98,12 @@ def test_words_that_could_not_be_read_again_are_refused(word):
 def test_only_text_is_read():
     with pytest.raises(TypeError, match=r"expected text to be a str, got Tree"):
         brackets.from_brackets(nltk.Tree("S", ["a"]))
+
+
+@pytest.mark.parametrize("labels", [1, 0, "no", np.True_])
+def test_whether_there_are_labels_is_a_bool(labels):
+    with pytest.raises(TypeError, match="labels must be True or False, got"):
+        brackets.from_brackets("(S (NP a) b)", labels=labels)
 
 
 def test_depth_and_width_are_no_limit():
