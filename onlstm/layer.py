@@ -224,7 +224,7 @@ class ONLSTM(OrderedNeurons):
             raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
         self._check_tokens(packed.data, weights[0][0], ValueError)
         check_batch_sizes(packed, "input")
-        carried_size = None if hx is None else hx[0].shape[1]
+        carried_size = hx[0].shape[1] if hx is not None and hx[0].dim() == 3 else None
         batch_size = batch_size_of(packed.batch_sizes, packed.sorted_indices, carried_size)
         if hx is not None:
             self._check_state(hx, batch_size, packed.data)

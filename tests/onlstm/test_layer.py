@@ -875,6 +875,9 @@ def test_a_state_of_another_batch_size_is_refused_for_packed_input_in_any_order(
         packed = pack_sequence([torch.zeros(3, 3), torch.zeros(2, 3)], enforce_sorted=in_order)
         with pytest.raises(RuntimeError, match=r"Expected hidden\[0\] size \(1, 2, 4\), got \[1, 5, 4\]"):
             layer(packed, state)
+        for one, axes in (state[0][0, 0], r"\[4\]"), (state[0].sum(), r"\[\]"):
+            with pytest.raises(RuntimeError, match=rf"Expected hidden\[0\] size \(1, 2, 4\), got {axes}"):
+                layer(packed, (one, one))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
