@@ -20,7 +20,14 @@ from onlstm.backends import BACKENDS
 from onlstm.distances import Distances
 from onlstm.layer import ONLSTM
 from onlstm.parameters import State, check_pair
-from ordered_memory.checks import check_fraction, check_name, check_tensor, check_words, positive_int
+from ordered_memory.checks import (
+    check_flags,
+    check_fraction,
+    check_name,
+    check_tensor,
+    check_words,
+    positive_int,
+)
 from ordered_memory.dropout import draw_mask
 from ordered_memory.hub import HubMixin
 from ordered_memory.modes import autocast_of_lstm
@@ -77,7 +84,7 @@ class LanguageModelBase(nn.Module, HubMixin):
         embedding_dropout: probability of dropping all occurrences of a word in a call, in [0, 1].
         vocabulary: the V words in the order of their ids, saved with the model; None if not known.
     Raises:
-        TypeError: `vocabulary` is not a list or a tuple of strings.
+        TypeError: `tied` is not a bool, or `vocabulary` is not a list or a tuple of strings.
         ValueError: `embedding_dropout` is out of range, or there are not V distinct words.
     """
 
@@ -97,6 +104,7 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         embedding_dropout: float,
         vocabulary: Sequence[str] | None = None,
     ) -> None:
+        check_flags(tied=tied)
         if vocabulary is not None:
             _check_vocabulary(vocabulary, vocabulary_size)
         super().__init__()
@@ -190,7 +198,7 @@ class LanguageModel(LanguageModelBase):
     Raises:
         ValueError: a size is not a positive integer, another argument is out of range, `chunk_size` does not
             divide the number of units of a layer, or `vocabulary` does not have V distinct words.
-        TypeError: `vocabulary` is not a list or a tuple of strings.
+        TypeError: `tied` is not a bool, or `vocabulary` is not a list or a tuple of strings.
     Example:
         >>> model = LanguageModel(10, 6, 8, num_layers=2, chunk_size=2)
         >>> model(torch.zeros(5, 3, dtype=torch.int64)).logits.shape

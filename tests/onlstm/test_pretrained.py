@@ -166,6 +166,12 @@ def test_a_pickle_is_never_read(saved):
         LanguageModel.from_pretrained(directory)
 
 
+@pytest.mark.parametrize("tied", ["no", None, 1])
+def test_whether_weights_are_tied_is_a_bool(tied):
+    with pytest.raises(TypeError, match="tied must be True or False, got"):
+        LanguageModel(2, 4, 6, chunk_size=2, tied=tied)
+
+
 def test_words_of_a_vocabulary_are_distinct_and_in_a_list():
     with pytest.raises(ValueError, match="the words of vocabulary must be distinct"):
         LanguageModel(2, vocabulary=["a", "a"])
