@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from onlstm.backends import native, sequence, triton_steps
 from onlstm.functional import RecurrenceOutput, Weights, run_recurrence
 from ordered_memory.backends import registry
+from ordered_memory.backends.operators import why_not_wrapped
 from ordered_memory.backends.registry import Backend
 
 RunRecurrence = Callable[..., RecurrenceOutput]
@@ -34,9 +36,15 @@ def select_backend(
 ) -> RunRecurrence:
     """Select a backend by name, or with "auto" the fastest that can run; see `registry.select`.
 
+    A warning is logged, once for each type of weight, if "auto" selects "reference" because a weight wraps
+    other tensors.
+
     Args:
         name: "auto" or a key of `BACKENDS`.
         tokens, weights, hidden, cell: arguments of `run_recurrence`; their devices and dtypes, and active
             `torch.func` transforms, determine which backends can run.
     """
-    return registry.select(name, BACKENDS, tokens, weights, hidden, cell)
+    run = registry.select(name, BACKENDS, tokens, weights, hidden, cell)
+    if name == "auto" and run is run_recurrence and not torch.compiler.is_compiling():
+        registry.warn_of_reference(why_not_wrapped(*weights))
+    return run

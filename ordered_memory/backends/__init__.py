@@ -7,7 +7,6 @@ depend on which backend runs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import torch
@@ -21,10 +20,6 @@ from ordered_memory.recurrence import Modules, RecurrenceOutput
 from ordered_memory.state import OrderedMemoryState
 
 __all__ = ["BACKENDS", "RunRecurrence", "explain", "select_backend"]
-
-logger = logging.getLogger(__name__)
-_logged: set[str] = set()
-"""The reasons that were logged, each of them once."""
 
 RunRecurrence = Callable[..., RecurrenceOutput]
 
@@ -56,10 +51,5 @@ def select_backend(
     """
     run = registry.select(name, BACKENDS, inputs, modules, state)
     if name == "auto" and run is run_recurrence and not torch.compiler.is_compiling():
-        reason = unsupported_module_reason(inputs, modules)
-        if reason is not None and reason not in _logged:
-            _logged.add(reason)
-            logger.warning(
-                "backend='auto' selects 'reference', which is slow. Why a faster one cannot run: %s", reason
-            )
+        registry.warn_of_reference(unsupported_module_reason(inputs, modules))
     return run

@@ -16,6 +16,8 @@ from ordered_memory.checks import check_name
 Run = TypeVar("Run")
 
 logger = logging.getLogger(__name__)
+_warned: set[str] = set()
+"""The reasons that were logged as warnings, each of them once."""
 _explanations: ContextVar[list[str] | None] = ContextVar("_explanations", default=None)
 
 
@@ -109,6 +111,19 @@ def select(name: str, backends: Mapping[str, Backend[Run]], *inputs: Any) -> Run
             raise BackendError(f"backend {name!r} cannot run here: {reason}")
         return backends[name].run_recurrence
     return backends[_automatic(backends, inputs)].run_recurrence
+
+
+def warn_of_reference(reason: str | None) -> None:
+    """Log a warning, once for each reason, that "auto" has selected "reference".
+
+    Args:
+        reason: what in the layer the faster backends do not support; None for no warning.
+    """
+    if reason is not None and reason not in _warned:
+        _warned.add(reason)
+        logger.warning(
+            "backend='auto' selects 'reference', which is slow. Why a faster one cannot run: %s", reason
+        )
 
 
 def _automatic(backends: Mapping[str, Backend[Any]], inputs: tuple[Any, ...]) -> str:

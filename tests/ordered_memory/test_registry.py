@@ -14,6 +14,7 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS, explain, registry, triton_support
 from ordered_memory.backends.runtime import build
 from ordered_memory.modes import runs_lstm
+from tests.wrapped_weights import wrap_weight
 
 BOTH = pytest.mark.parametrize("make", [OrderedMemory, ONLSTM])
 
@@ -140,7 +141,7 @@ def test_an_explanation_takes_all_arguments_of_the_call(make):
 
 @pytest.fixture
 def no_reasons_yet(monkeypatch):
-    monkeypatch.setattr("ordered_memory.backends._logged", set())
+    monkeypatch.setattr("ordered_memory.backends.registry._warned", set())
 
 
 def test_falling_back_to_the_definition_is_logged_once_for_each_reason(no_reasons_yet, caplog):
@@ -156,6 +157,25 @@ def test_falling_back_to_the_definition_is_logged_once_for_each_reason(no_reason
     text = "backend='auto' selects 'reference', which is slow. Why a faster one cannot run: "
     assert first.getMessage() == f"{text}it does not call the hooks of norm"
     assert "its cell.output must be a torch.nn.Linear, got" in second.getMessage()
+
+
+@torch.no_grad()
+def test_a_weight_of_onlstm_that_only_the_definition_reads_is_logged_once(no_reasons_yet, caplog):
+    x, changed = torch.zeros(5, 2, 3), layer(ONLSTM, chunk_size=2)
+    changed(x)
+    wrap_weight(changed, "weight_hh_l0")
+    changed.backend = "reference"
+    changed(x)
+    assert caplog.records == []
+    changed.backend = "auto"
+    changed(x)
+    changed(x)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith(
+        "selects 'reference', which is slow. Why a faster one cannot run: it needs weights that are plain "
+        "tensors, got Halved"
+    )
 
 
 def test_the_definition_by_name_for_no_sequences_and_for_transforms_is_not_logged(no_reasons_yet, caplog):
