@@ -125,11 +125,11 @@ class ONLSTM(OrderedNeurons):
         self.num_layers = num_layers
         self.bias = bias
         self.batch_first = batch_first
-        self.dropout = float(dropout)
+        self.dropout = dropout
         self.bidirectional = bidirectional
         self.proj_size = 0
         self.chunk_size = chunk_size
-        self.weight_dropout = float(weight_dropout)
+        self.weight_dropout = weight_dropout
         self.backend = backend
         for suffix in self._suffixes():
             features = input_size if suffix.startswith("_l0") else hidden_size * (2 if bidirectional else 1)
@@ -202,6 +202,7 @@ class ONLSTM(OrderedNeurons):
         check_fixed(self, name, value, FIXED)
         if name in ("dropout", "weight_dropout"):
             check_fraction(**{name: value})
+            value = float(value)
         elif name == "batch_first":
             check_flags(batch_first=value)
         super().__setattr__(name, value)

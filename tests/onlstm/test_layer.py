@@ -6,6 +6,7 @@ import pickle
 import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -436,6 +437,16 @@ def test_a_dropout_that_is_set_later_is_checked_at_once(name, value):
     with pytest.raises(ValueError, match=f"{name} must lie in \\[0, 1\\], got {value!r}"):
         setattr(layer, name, value)
     assert getattr(layer, name) == 0
+
+
+@pytest.mark.parametrize("half", [np.float32(0.5), Fraction(1, 2)], ids=repr)
+def test_a_dropout_may_be_any_real_number(half, tmp_path):
+    layer, later = ONLSTM(5, 6, 2, dropout=half, weight_dropout=half), ONLSTM(5, 6, 2)
+    later.dropout = later.weight_dropout = half
+    assert repr(later) == repr(layer) == "ONLSTM(5, 6, num_layers=2, dropout=0.5, weight_dropout=0.5)"
+    torch.save(later, tmp_path / "f")
+    for one in (layer, later, torch.load(tmp_path / "f", weights_only=True)):
+        assert one(torch.randn(3, 2, 5))[0].isfinite().all()
 
 
 def test_a_parametrized_weight_is_computed_once_a_call():
