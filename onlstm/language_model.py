@@ -108,7 +108,8 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
         if vocabulary is not None:
             _check_vocabulary(vocabulary, vocabulary_size)
         super().__init__()
-        self.vocabulary = None if vocabulary is None else list(vocabulary)
+        # Plain strings: `torch.load` reads no others, such as NumPy's.
+        self.vocabulary = None if vocabulary is None else [str.__str__(word) for word in vocabulary]
         self.embedding_dropout = embedding_dropout
         self.embedding = nn.Embedding(vocabulary_size, embedding_size)
         # A tied model has no output weights of its own, so that they are in the state dict only once.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import os
 import re
 import reprlib
@@ -110,9 +111,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         if nameless:
             module._nameless_arguments = nameless
         if isinstance(module._hub_mixin_config, dict):
-            # The caller may change a list after the call.
+            # The caller may change a list after the call, and `torch.load` reads only plain values.
             module._hub_mixin_config = {
-                name: copy.deepcopy(value)
+                name: json.loads(json.dumps(value))
                 for name, value in module._hub_mixin_config.items()
                 if _has_string_keys(value)
             }

@@ -193,6 +193,14 @@ def test_a_pickled_model_is_loaded(tmp_path, recurrent):
     assert (again.input_dropout, again.weight_dropout) == (0.5, 0.5)
 
 
+def test_a_pickled_model_with_words_of_numpy_is_loaded(tmp_path):
+    words = list(np.unique(["cat", "a", "cat"]))
+    model = LanguageModel(2, 4, 6, chunk_size=2, vocabulary=words)
+    assert model.vocabulary == model.arguments["vocabulary"] == words
+    torch.save(model, tmp_path / "model.pt")
+    assert torch.load(tmp_path / "model.pt").vocabulary == ["a", "cat"]
+
+
 def test_a_file_is_no_saved_model(tmp_path):
     (tmp_path / "best.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="expected a directory, as `save_pretrained` writes it, got a file"):
