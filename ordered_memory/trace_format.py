@@ -56,8 +56,9 @@ class Step(TypedDict):
             an empty memory, and in the last step.
         joined: ids of the nodes that are made, in order.
         stack: content of the memory after the step, from the top: pairs of an id and its slot. The token
-            itself is at the top, in slot y_t - 1, which is 0 if there is no slot above y_t. If the attention
-            is one-hot, this is M of equation (5), and for the token M̂ of equation (7).
+            itself is at the top, in slot y_t - 1, which is 0 if there is no slot above y_t; the first token
+            that is read is in slot N. If the attention is one-hot, this is M of equation (5), and for the
+            token M̂ of equation (7).
     """
 
     token: int | None
