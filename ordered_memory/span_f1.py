@@ -204,14 +204,15 @@ def compare(
         Scores by convention, then by name: "model", then the baselines.
     Raises:
         TypeError: a convention has the wrong type, or as `span_f1`.
-        ValueError: as `span_f1`.
+        ValueError: there are no conventions, or as `span_f1`.
     Example:
         >>> scores = compare([(0, (1, 2))], [(0, (1, 2))])[SENTENCE_LEVEL]
         >>> scores["model"].f1, scores["left-branching"].f1
         (1.0, 0.0)
     """
-    if isinstance(conventions, Convention):
-        conventions = [conventions]
+    conventions = [conventions] if isinstance(conventions, Convention) else list(conventions)
+    if not conventions:
+        raise ValueError("expected one convention or more, got none")
     for convention in conventions:
         if not isinstance(convention, Convention):
             raise TypeError(f"expected conventions to be of type Convention, got {convention!r}")

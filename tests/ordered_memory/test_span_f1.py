@@ -241,6 +241,8 @@ def test_arguments_of_another_kind_are_named():
         baselines([3, 0])
     with pytest.raises(TypeError, match="expected conventions to be of type Convention, got 'sentence'"):
         compare([(0, 1)], [(0, 1)], conventions=["sentence"])
+    with pytest.raises(ValueError, match="expected one convention or more, got none"):
+        compare([(0, 1)], [(0, 1)], conventions=[])
 
 
 def test_one_convention_is_as_a_list_of_one():
@@ -248,3 +250,4 @@ def test_one_convention_is_as_a_list_of_one():
     one, several = (compare(*trees, conventions=given) for given in (SENTENCE_LEVEL, [SENTENCE_LEVEL]))
     assert one == several
     assert list(one) == [SENTENCE_LEVEL]
+    assert compare(*trees, conventions=iter([SENTENCE_LEVEL])) == one
