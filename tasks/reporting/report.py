@@ -110,9 +110,9 @@ def best_epoch(rows: Sequence[dict[str, Any]]) -> str:
     Args:
         rows: rows of metrics.jsonl.
     """
-    best = best_row(rows)
+    best, epochs = best_row(rows), rows[-1]["epoch"]
     score = cell(best.get("validation_accuracy", best.get("validation_perplexity")))
-    return f"with the weights of epoch {best['epoch']}, the best of {len(rows)} on validation data ({score})"
+    return f"with the weights of epoch {best['epoch']}, the best of {epochs} on validation data ({score})"
 
 
 def best_cells(rows: Sequence[Sequence[Any]], leave_out: Collection[str] = ()) -> set[tuple[int, int]]:
@@ -171,6 +171,8 @@ def _limit_size(traces: Sequence[Trace], max_bytes: int) -> list[Trace]:
 def numbers_table(curve: Curve) -> Table:
     """Make a table of the numbers of a plot, with a row for each x; the best row is marked.
 
+    An x that is not whole, such as that of an epoch that a time limit cut off, has two decimals.
+
     Args:
         curve: plot with one or more series.
     """
@@ -180,7 +182,10 @@ def numbers_table(curve: Curve) -> Table:
     return Table(
         title=f"{curve.name} by {curve.axis}",
         columns=[curve.axis, *columns],
-        rows=[[int(x), *(column.get(x) for column in columns.values())] for x in curve.xs],
+        rows=[
+            [f"{x:.2f}" if x % 1 else int(x), *(column.get(x) for column in columns.values())]
+            for x in curve.xs
+        ],
         best=() if curve.best is None else [(curve.xs.index(curve.best), 0)],
     )
 

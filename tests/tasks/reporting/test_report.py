@@ -128,6 +128,20 @@ def test_the_best_epoch_is_marked_in_the_plot_and_in_its_numbers():
     assert re.findall(r'<tr><th scope="row" class=best>(\w+)</th>', page) == ["2", "2"]
 
 
+def test_an_epoch_that_a_time_limit_cut_off_is_neither_the_one_before_nor_one_more():
+    rows = [
+        {"epoch": 1, "fraction": 1.0, "best": True, "train_loss": 0.75, "validation_loss": 0.5},
+        {"epoch": 2, "fraction": 0.25, "best": True, "train_loss": 0.5, "validation_loss": 0.375},
+        {"epoch": 2, "fraction": 1.0, "best": False, "train_loss": 0.25, "validation_loss": 0.625},
+    ]
+    [curve] = learning_curves(rows)
+    numbers = numbers_table(curve)
+    assert numbers.rows == [[1, 0.75, 0.5], ["1.25", 0.5, 0.375], [2, 0.25, 0.625]]
+    assert numbers.best == [(1, 0)]
+    rows = [row | {"validation_accuracy": 0.5} for row in rows]
+    assert best_epoch(rows) == "with the weights of epoch 2, the best of 2 on validation data (0.5000)"
+
+
 def test_the_best_epoch_is_told_with_its_score_which_is_1_only_if_it_is():
     rows = [{"epoch": 1, "validation_loss": 0.1, "validation_accuracy": 0.99996}]
     assert "epoch 1, the best of 1 on validation data (0.99996)" in best_epoch(rows)
