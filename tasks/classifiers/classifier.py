@@ -207,6 +207,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             options: passed to `huggingface_hub.snapshot_download`, such as `revision` and `token`.
         Raises:
             UserError: the model does not exist, belongs to another task or does not fit `config`.
+            TypeError: there is no such option.
         """
         path = find_checkpoint(pretrained_model_name_or_path, **options)
         metadata = read_metadata(path)

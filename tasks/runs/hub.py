@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shlex
@@ -21,6 +22,7 @@ from tasks.runs.saved_config import config_to_dict
 
 _HUB_NAME = re.compile(r"[\w.-]+/(?!.*\.safetensors$)[\w.-]+")
 """A model name on the Hub, "owner/name". A missing .safetensors file is not looked for on the Hub."""
+_DOWNLOAD_OPTIONS = inspect.signature(snapshot_download).parameters.keys() - {"repo_id", "allow_patterns"}
 
 
 @dataclass
@@ -49,7 +51,11 @@ def find_checkpoint(path: str | Path, **download: Any) -> Path:
         A file or directory. It may not exist, if `path` cannot be a name on the Hub.
     Raises:
         UserError: the Hub has no such model or cannot be reached.
+        TypeError: `snapshot_download` has no such option, even if the path needs no download.
     """
+    for option in download:
+        if option not in _DOWNLOAD_OPTIONS:
+            raise TypeError(f"from_pretrained has no option {option}, nor has snapshot_download")
     name = os.fspath(path)
     if os.path.exists(name) or not _HUB_NAME.fullmatch(name):
         return Path(name)

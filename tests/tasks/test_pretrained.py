@@ -14,6 +14,7 @@ import torch
 from onlstm.language_model import LanguageModel
 from ordered_memory import hub
 from tasks.language_model.model import load_model as load_language_model
+from tasks.listops.model import PRETRAINED as LISTOPS
 from tasks.listops.model import ListOpsModel
 from tasks.logic.model import LogicModel
 from tasks.pretrained import pretrained
@@ -193,6 +194,13 @@ def test_a_name_is_looked_up_on_the_hub_unless_it_is_a_path(exported, monkeypatc
     for path in ("owner/listops", "owner/best.safetensors", "runs/listops/demo/best.safetensors"):
         assert find_checkpoint(path) == Path(path)
     assert len(asked) == 2
+
+
+def test_an_option_that_does_not_exist_is_an_error_for_a_path_too():
+    for model, path in ((ListOpsModel, LISTOPS), (SentimentModel, PRETRAINED[2])):
+        with pytest.raises(TypeError, match="from_pretrained has no option num_slots"):
+            model.from_pretrained(path, num_slots=3)
+        model.from_pretrained(path, revision="v1", local_files_only=True)
 
 
 def test_a_language_model_comes_from_the_hub_file_by_file(exported, monkeypatch):
