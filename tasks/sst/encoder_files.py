@@ -89,13 +89,23 @@ def _download(name: str) -> Path:
     failure: Exception
     for offline in (True, False):
         try:
-            return Path(hub.snapshot_download(name, allow_patterns=FILES, local_files_only=offline))
+            directory = Path(hub.snapshot_download(name, allow_patterns=FILES, local_files_only=offline))
         except hub.errors.HFValidationError:
             raise UserError(f"--encoder {name}: there is no such directory") from None
         except OSError as error:
             failure = error
+        else:
+            if not offline or _has_weights(directory):
+                return directory
     reason = " ".join(str(failure).split())
     raise UserError(
         f"--encoder {name}: no such directory or installed package, and not available on the Hugging Face "
         f"Hub ({reason})"
     )
+
+
+def _has_weights(directory: Path) -> bool:
+    """Whether the files of the weights are all there; not so if a download was interrupted."""
+    parts = [path.stem for path in directory.glob("model-*-of-*.safetensors")]
+    one_file = directory / "model.safetensors"
+    return one_file.exists() or any(part.endswith(f"-of-{len(parts):05}") for part in parts)

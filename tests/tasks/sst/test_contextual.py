@@ -301,6 +301,27 @@ def test_a_name_that_is_nowhere_is_refused_without_a_network(name):
         ContextualEmbedding(name)
 
 
+@pytest.mark.parametrize("names", [["model"], ["model-00001-of-00002", "model-00002-of-00002"]])
+def test_a_download_that_was_interrupted_is_continued(names, tmp_path, monkeypatch):
+    """The Hub's cache has files of it, and is asked first."""
+    files = [tmp_path / "config.json", *(tmp_path / f"{name}.safetensors" for name in names)]
+    asked = []
+
+    def snapshot_download(name, *, allow_patterns, local_files_only):
+        asked.append(local_files_only)
+        for path in [] if local_files_only else files:
+            path.touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
+    for path in files[:-1]:
+        path.touch()
+    assert find_encoder("owner/name") == tmp_path
+    assert files[-1].exists()
+    assert find_encoder("owner/name") == tmp_path
+    assert asked == [True, False, True]
+
+
 @pytest.mark.parametrize("name", ["a/b/c", "a\0b"])
 def test_a_name_that_no_package_and_no_model_can_have_is_that_of_a_directory(name):
     with pytest.raises(UserError, match=f"--encoder {name}: there is no such directory"):
