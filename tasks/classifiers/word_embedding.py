@@ -91,7 +91,7 @@ class WordEmbedding(nn.Module):
         Returns:
             (n, E).
         """
-        scale = self.weight[: self._first_words].std(0, correction=0)
+        scale = self.weight[: self._first_words].float().std(0, correction=0)  # NumPy has no bfloat16
         return torch.from_numpy(draw_vectors(words, scale.cpu().numpy(), seed=0)).to(self.weight)
 
     def save_vectors(self) -> None:

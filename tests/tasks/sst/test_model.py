@@ -67,6 +67,16 @@ def test_the_mask_of_the_vectors_is_one_for_all_words_of_a_phrase():
     assert not torch.equal(found[0][0], found[0][1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_the_vector_of_an_unknown_word_is_the_same_in_every_dtype(dtype):
+    embedding = WordEmbedding(["good", "bad"], 4)
+    embedding.weight.copy_(torch.tensor([[1.0, 2, 3, 4], [3, 2, 1, 0]]))
+    expected = embedding([["odd"]])
+    found = embedding.to(dtype)([["odd"]])
+    assert found.dtype == dtype
+    assert torch.equal(found, expected.to(dtype))
+
+
 def test_words_without_a_vector():
     fixed = WordEmbedding(["good", "bad"], 4)
     fixed.weight.copy_(torch.arange(8.0).view(2, 4))
