@@ -15,6 +15,8 @@ def choose_examples(
 ) -> list[int]:
     """Choose examples of different lengths and depths, up to half of them with a wrong prediction.
 
+    More than half are wrong only where too few are right.
+
     Args:
         lengths: number of tokens of each of n examples, (n,).
         depths: depth of their trees, (n,).

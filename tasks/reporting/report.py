@@ -25,7 +25,7 @@ MAX_TRACE_BYTES = 2_500_000
 
 @dataclass
 class Table:
-    """A table of results; numbers are shown with three or four digits.
+    """A table of results; `rendering.cell` formats its numbers.
 
     Args:
         title: shown above the table.

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import cycle
 
 ABBREVIATION = re.compile(r"(?:\w\.)+\w\.|[b-hj-z]\.|(?:co|corp|inc|jr|ltd|sr)\.", re.IGNORECASE)
-"""If the last word of a sentence matches, it keeps its period; "a" and "I" are words, not initials."""
+"""Abbreviations, and initials: "a" and "I" are words."""
 QUOTATION_MARK = re.compile(r"""(["“”]|``|'')""")
 QUOTES = {"“": "``", "”": "''", "``": "``", "''": "''"}
 """The treebank's quotation marks; straight ones open and close in turn."""
