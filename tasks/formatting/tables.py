@@ -119,11 +119,11 @@ def mean_text(
         digits: number of decimals.
         whole: as for `number`, for the mean.
     Example:
-        >>> mean_text(99.996, 0.003, 2, whole=100), mean_text(0.5, None, 2)
-        ('99.996 ± 0.003', '0.50 ± –')
+        >>> mean_text(99.996, 0.003, 2, whole=100), mean_text(0.5, None, 2), mean_text(2.5e9, 1e3)
+        ('99.996 ± 0.003', '0.50 ± –', '2.5e+09 ± 1,000.0')
     """
     text = number(mean, digits, whole)
-    _, _, decimals = text.partition(".")
+    decimals = "" if "e" in text else text.partition(".")[2]
     return f"{text} ± {number(deviation, max(digits, len(decimals)))}"
 
 
