@@ -102,7 +102,7 @@ def _carry_out(runs: Sequence[Run], config: ReproduceConfig) -> list[str]:
     if is_local:
         return Workers(config.jobs, deadline).run(jobs)
     parameters: dict[str, Any] = {
-        "timeout_min": round(60 * config.time),
+        "timeout_min": max(1, round(60 * config.time)),
         "gpus_per_node": config.gpus,
         "cpus_per_task": config.threads or 1,
         "slurm_partition": config.partition,

@@ -167,12 +167,14 @@ def submit(
     Returns:
         The names of the jobs that failed.
     Raises:
-        UserError: submitit is not installed, or there is no such cluster.
+        UserError: submitit is not installed, there is no such cluster, or it refuses a job; those that were
+            submitted before it were canceled.
         KeyboardInterrupt: after the jobs were canceled; if the terminal was closed, they go on.
     """
     try:
         import submitit
         from submitit import helpers
+        from submitit.core.utils import FailedJobError
     except ImportError:
         raise UserError("--executor slurm needs submitit: pip install '.[cluster]'") from None
     try:
@@ -180,11 +182,16 @@ def submit(
     except RuntimeError as error:
         raise UserError(f"--executor {cluster}: {error}") from None
     executor.update_parameters(**parameters)
-    submitted = {job.name: executor.submit(job) for job in jobs}
-    timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+    submitted: dict[str, Any] = {}
     try:
+        for job in jobs:
+            submitted[job.name] = executor.submit(job)
+        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         for _ in helpers.as_completed(list(submitted.values()), timeout, poll):
             pass
+    except FailedJobError as error:  # the cluster refuses a job, for example for its partition
+        _cancel(submitted.values())
+        raise UserError(f"--executor {cluster}: {error}") from None
     except TimeoutError:
         _cancel(submitted.values())
         return []
@@ -207,4 +214,4 @@ def _failed(status: int) -> bool:
 
 def _cancel(jobs: Any) -> None:
     for job in jobs:
-        job.cancel()
+        job.cancel(check=False)  # if this fails, the others are canceled nevertheless

@@ -7,8 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import ClassVar
 
 import pytest
+from submitit.core.utils import FailedJobError
 
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.execution import MAX_REQUEUES, Job, Workers, submit
@@ -115,6 +117,8 @@ def test_jobs_of_submitit_do_the_same(tmp_path):
 class Cluster:
     """In place of submitit's executor: jobs end at once, and it remembers what it was asked for."""
 
+    refused: ClassVar = {}
+
     def __init__(self, **options):
         self.asked, self.canceled = options, []
         Cluster.last = self
@@ -123,6 +127,8 @@ class Cluster:
         self.asked |= parameters
 
     def submit(self, job):
+        if job.name in self.refused:
+            raise self.refused[job.name]
         return SubmittedJob(job.name, self)
 
 
@@ -137,7 +143,8 @@ class SubmittedJob:
         assert self.exception() is None
         return {"bad": 1, "interrupted": EXIT_INTERRUPTED}.get(self.name, 0)
 
-    def cancel(self):
+    def cancel(self, check=True):
+        assert not check  # that one cannot be canceled keeps no other from it
         self.cluster.canceled.append(self.name)
 
 
@@ -182,6 +189,18 @@ def test_jobs_of_a_cluster_go_on_after_the_terminal_is_closed_and_not_after_ctrl
         submit([Job("long", ())], tmp_path)
     assert Cluster.last.asked["timeout"] is None
     assert Cluster.last.canceled == canceled
+
+
+def test_jobs_that_were_submitted_before_one_that_is_refused_are_canceled(tmp_path, waits, monkeypatch):
+    jobs = [Job(name, ()) for name in ("first", "second", "third")]
+    monkeypatch.setattr(Cluster, "refused", {"third": FailedJobError("invalid partition: nope\n")})
+    with pytest.raises(UserError, match="--executor slurm: invalid partition: nope"):
+        submit(jobs, tmp_path)
+    assert Cluster.last.canceled == ["first", "second"]
+    monkeypatch.setattr(Cluster, "refused", {"second": KeyboardInterrupt()})
+    with pytest.raises(KeyboardInterrupt):
+        submit(jobs, tmp_path)
+    assert Cluster.last.canceled == ["first"]
 
 
 def test_without_submitit_the_error_says_what_to_install(tmp_path, monkeypatch):

@@ -247,7 +247,7 @@ def test_with_several_jobs_each_run_prints_to_a_log_of_its_own(tmp_path, command
     assert logs == [None, *(run.files.path / "log.txt" for run in runs)]
 
 
-def test_the_time_of_a_job_is_in_hours(tmp_path, commands, monkeypatch):
+def test_the_time_of_a_job_is_in_hours_and_at_least_a_minute(tmp_path, commands, monkeypatch):
     submitted = []
 
     def submit(jobs, folder, **options):
@@ -258,6 +258,8 @@ def test_the_time_of_a_job_is_in_hours(tmp_path, commands, monkeypatch):
     monkeypatch.setattr("tasks.reproduce.commands.submit", submit)
     asked(tmp_path, executor="slurm", time=1.5, gpus=2)
     assert submitted == [{"deadline": None, "timeout_min": 90, "gpus_per_node": 2, "cpus_per_task": 1}]
+    asked(tmp_path, executor="slurm", time=0.005)
+    assert submitted[1] == {"deadline": None, "timeout_min": 1, "cpus_per_task": 1}
 
 
 def test_a_stopped_table_says_how_to_go_on(tmp_path, commands, monkeypatch):
