@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
-from tasks.reproduce.runs import Run
+from tasks.reproduce.runs import LONGEST_NAME, Run
 from tasks.reproduce.table import EvaluationSpec, TableSpec, TrainingSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
@@ -59,8 +59,6 @@ EVALUATION_DATA: dict[str, dict[str, str]] = {
 """The same for evaluations."""
 REQUIRED_DATA = {"text_data", "treebank", "pairs"}
 """Fields of `DataConfig` without which tasks that use them have no data."""
-LONGEST_NAME = 240
-"""Most bytes of the name of a run's directory; file systems allow 255, also for the files of the table."""
 DEMO_EVALUATIONS: dict[str, tuple[str, ...]] = {
     "listops": ("--size", "100"),
     "syntax_eval": ("--count", "50"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from tasks.formatting.tables import markdown_table, mean_text, number, text_table
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reproduce.results import ModelResults, Results, Summary
-from tasks.reproduce.runs import words_in_name
+from tasks.reproduce.runs import short_name, words_in_name
 from tasks.reproduce.table import TableSpec
 from tasks.runs.files import write_atomically, write_json
 
@@ -34,12 +34,13 @@ def write(results: Results, directory: Path) -> list[Path]:
     """
     directory.mkdir(parents=True, exist_ok=True)
     words = map(words_in_name, (results.train_options, results.selection))
-    name = "-".join(filter(None, [results.name, results.preset, *words]))
+    name = short_name("-".join(filter(None, [results.name, results.preset, *words])))
     paths = [directory / f"{name}.md", directory / f"{name}.json"]
     # Markdown would join the lines of notes, so they become items of a list.
     notes = "\n".join(f"- {note}" for note in results.notes())
     table = _table(results, markdown_table)
-    write_atomically(paths[0], f"## {results.table.title}\n\n{table}\n\n{notes}\n")
+    page = f"## {results.table.title}\n\n{table}\n\n{notes}\n"
+    write_atomically(paths[0], page.encode(errors="backslashreplace"))  # a path may be no valid Unicode
     write_json(paths[1], results.as_json())
     if results.table.axis is not None:
         paths.append(directory / f"{name}.svg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.progress import epochs_trained
 from tasks.runs.run_directory import RunDirectory, selection_score
 from tasks.runs.saved_config import changed_options, config_from_dict
+
+LONGEST_NAME = 240
+"""Most bytes of the name of a directory or, without its suffix, of a file; file systems allow 255."""
 
 
 class Kind(StrEnum):
@@ -105,8 +109,11 @@ class Run:
         """
         if evaluation is None:
             return self.files.results
-        words = words_in_name((evaluation.task, *self.evaluations[evaluation]))
-        return self.files.path / f"{words[-150:]}.json"
+        words = (evaluation.task, *self.evaluations[evaluation])
+        name = words_in_name(words)
+        if re.search(r"[^\w.-]", "".join(words)):  # a/b.mrg and a-b.mrg are not the same treebank
+            name += f"-{_checksum(' '.join(words))}"
+        return self.files.path / f"{short_name(name)}.json"
 
     def commands(self, threads: int | None) -> Iterator[tuple[str, ...]]:
         """Yield the remaining commands: training, if it is not finished, and evaluations.
@@ -219,6 +226,22 @@ def words_in_name(words: Sequence[str]) -> str:
         words: options and their values.
     """
     return re.sub(r"[^\w.]+", "-", " ".join(words)).strip("-")
+
+
+def short_name(name: str) -> str:
+    """A name of at most `LONGEST_NAME` bytes; a checksum stands for what a longer one has in addition.
+
+    Args:
+        name: name of a file or directory, without a suffix.
+    """
+    text = name.encode()
+    if len(text) <= LONGEST_NAME:
+        return name
+    return f"{text[: LONGEST_NAME - 9].decode(errors='ignore')}-{_checksum(name)}"
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
 
 
 def _diverged_text(path: Path) -> str:

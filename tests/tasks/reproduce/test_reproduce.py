@@ -10,9 +10,10 @@ from tasks.reproduce.commands import TABLES, run_table
 from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.estimate import Estimator
 from tasks.reproduce.execution import Workers
+from tasks.reproduce.output import write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Kind
-from tasks.reproduce.table import TableSpec
+from tasks.reproduce.table import EvaluationSpec, TableSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked, row
@@ -174,6 +175,39 @@ def test_a_part_of_a_table_has_files_of_its_own(again, commands):
     run_table("tiny", ReproduceConfig(directory=again, columns=("100",)))
     assert (again / "tiny-paper.json").read_text() == before
     assert json.loads((again / "tiny-paper-100.json").read_text())["columns"] == ["100"]
+
+
+def test_the_files_of_a_table_have_names_that_a_file_system_allows(tmp_path):
+    columns = TABLES["on-table-3"].columns
+    names = {
+        path.name
+        for selected in (columns[:6], columns[:7])
+        for path in write(
+            collect("on-table-3", TABLES["on-table-3"], ReproduceConfig(columns=selected), []), tmp_path
+        )
+    }
+    assert len(names) == 4
+    assert max(map(len, names)) == 245
+
+
+def test_a_path_that_is_no_unicode_is_written_with_its_bytes(tmp_path):
+    config = ReproduceConfig(train_options=("initial-weights=\udcff.safetensors",))
+    page, *_ = write(collect("tiny", TINY_TABLE, config, []), tmp_path)
+    assert "--initial-weights \\udcff.safetensors" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "paths", [("a/b.mrg", "a-b.mrg", "a b.mrg"), [f"{'漢' * length}.mrg" for length in (80, 81, 100)]]
+)
+def test_the_results_of_each_treebank_have_a_file_of_their_own(tmp_path, paths):
+    def results(path):
+        config = ReproduceConfig(directory=tmp_path, text_data=Path("text"), treebank=Path(path))
+        run = runs_of(TABLES["on-table-2"], config)[0]
+        return run.results_of(EvaluationSpec("parsing"))
+
+    files = {results(path) for path in paths}
+    assert len(files) == len(paths)
+    assert all(len(file.name.encode()) < 255 for file in files)
 
 
 def test_a_run_that_diverges_is_counted_as_such_and_not_tried_again(tmp_path, commands, monkeypatch):
