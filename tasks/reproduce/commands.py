@@ -22,6 +22,7 @@ from tasks.reproduce.table import TableSpec
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.threads import count_cores
 from tasks.syntax_eval.pairs import read_pairs
 
 TABLES: dict[str, TableSpec] = {**ordered_memory_tables.TABLES, **onlstm_tables.TABLES}
@@ -129,7 +130,9 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     if known_seconds:
         total += f", about {_duration_text(_time_of_all(known_seconds, config.jobs))} of training left{where}"
     if len(known_seconds) < len(runs):
-        total += f"; {len(runs) - len(known_seconds)} not estimated, since their data cannot be read"
+        can_time = (config.threads or 1) <= count_cores()
+        reason = "their data cannot be read" if can_time else "this machine has fewer cores than --threads"
+        total += f"; {len(runs) - len(known_seconds)} not estimated, since {reason}"
     return f"{text_table(['run', 'state', 'training left'], rows)}\n\n{total}"
 
 

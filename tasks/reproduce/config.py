@@ -185,6 +185,9 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
     """
     config.check(table)
     needed = trainings_of(*table.select(config.preset, models=config.only, columns=config.columns))
+    if not needed:
+        names = " ".join(config.columns)
+        raise UserError(f"--columns {names}: the models of --only have no results in these columns")
     train_options = parse_options(config.train_options)
     limit = config.max_minutes
     if limit is None and config.preset == "demo":

@@ -74,7 +74,8 @@ class Estimator:
         Args:
             run: run in any state.
         Returns:
-            Seconds, 0 if training is finished; None if the data cannot be loaded.
+            Seconds, 0 if training is finished; None if the data cannot be loaded, or this machine has fewer
+            cores than threads.
         """
         state, config = run.state(), run.config
         if not state.needs_training:
@@ -129,7 +130,8 @@ def _start_timing(threads: int | None) -> bool:
     print("timing a few training steps of each configuration:", file=sys.stderr, flush=True)
     try:
         use_threads(threads)
-    except UserError:
+    except UserError as error:
+        print(f"    {error}", file=sys.stderr)
         return False
     return True
 

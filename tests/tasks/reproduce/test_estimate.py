@@ -91,6 +91,16 @@ def test_a_dry_run_whose_data_cannot_be_read_says_why(tmp_path, capsys):
     assert f"{tmp_path / 'nothing'}: no such directory" in error
 
 
+def test_a_dry_run_for_a_cluster_with_more_cores_says_why_nothing_is_timed(tmp_path, capsys):
+    config = ReproduceConfig(
+        directory=tmp_path, executor="slurm", threads=9999, only=("lstm",), columns=("7",), dry_run=True
+    )
+    run_table("om-table-1", config)
+    output, error = capsys.readouterr()
+    assert output.endswith("1 run; 1 not estimated, since this machine has fewer cores than --threads\n")
+    assert "--threads must be at most" in error
+
+
 def test_a_time_limit_bounds_an_estimate_and_nothing_is_timed(tmp_path, monkeypatch):
     monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda *_, **__: pytest.fail("timed"))
     run, *_ = runs_of(TABLES["om-table-1"], ReproduceConfig(directory=tmp_path, max_minutes=5))

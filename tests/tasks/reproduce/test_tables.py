@@ -134,6 +134,10 @@ def test_a_path_that_does_not_exist_finds_nothing():
             ["om-table-1", "--preset", "demo", "--columns", "A"],
             "--columns must name columns of 7, 8, 9, 10, 11, 12, F1, got A",
         ),
+        (
+            ["om-table-1", "--only", "lstm", "crvnn", "--columns", "F1"],
+            "--columns F1: the models of --only have no results in these columns",
+        ),
         (["om-table-1", "--budget", "0"], "--budget must be positive, got 0"),
         (["om-table-1", "--max-minutes", "0"], "--max-minutes must be positive, got 0"),
         (["om-table-1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
