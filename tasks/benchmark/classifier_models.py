@@ -193,7 +193,8 @@ def _run(config: ClassifierModelsConfig) -> None:
         )
     )
     print(tables(figures, config.unit, lstm="lstm"))
-    config.write({**machine, "contenders": figures})
+    sizes = {name: getattr(config, name) for name in ("batches", "batch_size", "slot_size", "precision")}
+    config.write({**machine, **sizes, "contenders": figures})
 
 
 def _contender(

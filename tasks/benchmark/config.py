@@ -41,7 +41,7 @@ class MeasurementConfig(ResultsConfig):
             check_unused(self, type(self), dict.fromkeys(others, "with --quick"))
         check_at_least(0, self, "seed")
         try:
-            torch.empty(1, device=self.device)
+            torch.zeros(1, device=self.device).item()
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"--device {self.device!r} cannot be used here: {reason}") from None

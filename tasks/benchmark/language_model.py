@@ -71,11 +71,13 @@ def _run(config: LanguageModelBenchmarkConfig) -> None:
     }
     figures[OPTIMIZER] = training_figures  # an evaluation has no such step
     machine = describe(config)
-    sizes = f"{options.embedding_size} → {options.hidden_size}, {options.num_layers} layers"
-    print(f"language model: {sizes}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}")
+    layers = f"{options.embedding_size} → {options.hidden_size}, {options.num_layers} layers"
+    print(f"language model: {layers}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}")
     print(machine_line(machine, "random weights"))
     print(tables(figures, "tokens"))
-    config.write({**machine, "preset": config.preset, "contenders": figures})
+    names = ("preset", "embedding_size", "hidden_size", "num_layers", "bptt", "batch_size")
+    sizes = {name: getattr(options, name) for name in names} | {"vocabulary": config.vocabulary}
+    config.write({**machine, **sizes, "contenders": figures})
 
 
 def _training_contender(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:

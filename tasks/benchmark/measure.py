@@ -97,6 +97,7 @@ def describe(config: MeasurementConfig) -> dict[str, Any]:
         "repeats": config.repeats,
         "flush_denormal": config.flush_denormal,
         "tf32": config.tf32,
+        "quick": config.quick,
     }
 
 

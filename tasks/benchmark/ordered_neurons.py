@@ -64,9 +64,12 @@ class _Size(NamedTuple):
 def _run(config: OnlstmConfig) -> None:
     """Print the tables of each size; with `--json`, write the results."""
     config.set_up()
+    sizes = [_parse(text) for text in config.sizes]
+    for size in sizes:  # report a bad size before anything is measured
+        _build_layer(size, config, "meta")
     results = []
-    for text in config.sizes:
-        results.append(_compare(_parse(text), config))
+    for size in sizes:
+        results.append(_compare(size, config))
         print(_text(results[-1]), end="\n\n", flush=True)
         config.write(results)
 
@@ -77,16 +80,20 @@ def _parse(text: str) -> _Size:
     return _Size(*map(int, text.split("x")))
 
 
+def _build_layer(size: _Size, config: OnlstmConfig, device: str) -> ONLSTM:
+    try:
+        return ONLSTM(size.F, size.H, chunk_size=config.chunk_size, device=device)
+    except ValueError as error:
+        raise argument_error(error, config) from None
+
+
 def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     x = torch.randn(size.T, size.B, size.F, device=config.device)
     upstream = torch.randn(size.T, size.B, size.H, device=config.device)
     lengths = torch.full((size.B,), size.T)
     batches = [Batch(x, lengths, torch.ones(size.T, size.B, dtype=torch.bool, device=x.device), upstream)]
-    try:
-        layer = ONLSTM(size.F, size.H, chunk_size=config.chunk_size, device=config.device)
-    except ValueError as error:
-        raise argument_error(error, config) from None
+    layer = _build_layer(size, config, config.device)
     contenders: dict[str, Contender] = {}
     skipped: dict[str, str] = {}
     # The other backends ignore autocast.

@@ -294,6 +294,7 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--single", 20, 3], "--single must be at least 4, got 3"),
         (["language-model", "--vocabulary", 1], "--vocabulary must be at least 2, got 1"),
         (["--device", "abacus"], "--device 'abacus' cannot be used here"),
+        (["--device", "meta"], "--device 'meta' cannot be used here"),
         (["--tf32"], "--tf32 has no effect on a CPU"),
         (["--json", "no/such/file.json"], "--json no/such/file.json: there is no directory no/such"),
         (["--checkpoint", "none.safetensors"], "none.safetensors: no such checkpoint"),
@@ -393,8 +394,13 @@ def test_the_language_model_beside_its_parts(tmp_path, capsys):
     words = ["language-model", "--quick", "--vocabulary", "50", "--json", str(path)]
     assert main(words) == 0
     parts = {"of both: output layer, loss", "with nn.LSTM: clipping, SGD"}
-    assert set(json.loads(path.read_text())["contenders"]) == {"ON-LSTM", "nn.LSTM"} | parts
-    assert "× LSTM" in capsys.readouterr().out
+    results = json.loads(path.read_text())
+    assert set(results["contenders"]) == {"ON-LSTM", "nn.LSTM"} | parts
+    out = capsys.readouterr().out
+    assert "× LSTM" in out
+    assert "20 → 20, 3 layers, 50 words, T=6 B=2\n" in out
+    sizes = {"embedding_size": 20, "hidden_size": 20, "num_layers": 3, "bptt": 6, "batch_size": 2}
+    assert results.items() >= {**sizes, "vocabulary": 50, "preset": "paper", "quick": True}.items()
 
 
 def test_a_score_that_the_authors_lack_is_said_to_differ(checkout, tmp_path, capsys):

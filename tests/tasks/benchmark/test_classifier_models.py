@@ -16,7 +16,10 @@ from tasks.classifiers.config import ModelName
 def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, subcommand, unit):
     target, timed = tmp_path / "speed.json", timed_by(classifier_models)
     assert main([subcommand, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
-    rows = json.loads(target.read_text())["contenders"]
+    results = json.loads(target.read_text())
+    sizes = {"batches": 2, "batch_size": 4, "slot_size": 80, "precision": "bf16-mixed"}
+    assert results.items() >= sizes.items()
+    rows = results["contenders"]
     assert set(rows) == set(get_args(ModelName))
     for row in rows.values():
         assert row[f"train_{unit}_per_s"] > 0

@@ -107,6 +107,13 @@ class _Zero(torch.nn.Linear):
         return (torch.zeros(*x.shape[:2], 6, dtype=x.dtype) + 1,)
 
 
+def test_a_bad_size_is_reported_before_anything_is_measured(capsys):
+    assert main(["onlstm", "--sizes", "1x1x1x20", "1x1x1x7", "--repeats", "1"]) == 2
+    out, error = capsys.readouterr()
+    assert "hidden_size=7 must be divisible by chunk_size=10" in error
+    assert not out
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
