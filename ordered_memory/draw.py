@@ -275,8 +275,8 @@ def distances_figure(
         A figure with the words from left to right.
     Raises:
         TypeError: an entry of `trees` is not a tree, or a word is not a string.
-        ValueError: the distances do not have a row for each name and tree and a column for each word, or a
-            tree is not over the words.
+        ValueError: there is no layer, the distances do not have a row for each name and tree and a column for
+            each word, one of them is not finite, or a tree is not over the words.
         ModuleNotFoundError: matplotlib is not installed.
     """
     values = _array(distances)
@@ -285,6 +285,10 @@ def distances_figure(
             f"expected distances to be (layers, words) = ({len(names)}, {len(words)}) with a tree for each "
             f"layer, got {values.shape} and {len(trees)} trees"
         )
+    if not names:
+        raise ValueError("expected one layer or more, got none")
+    if not np.isfinite(values).all():
+        raise ValueError(f"expected distances to be finite numbers, got {values.tolist()}")
     check_words("words", words)
     check_words("names", names)
     for tree in trees:

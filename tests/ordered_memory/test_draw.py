@@ -187,6 +187,13 @@ def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
         distances_figure(distances, ["a", "b"], trees, ["layer 1", "layer 2"])
 
 
+def test_a_figure_of_distances_has_layers_and_finite_numbers():
+    with pytest.raises(ValueError, match="expected one layer or more, got none"):
+        distances_figure(np.zeros((0, 2)), ["a", "b"], [], [])
+    with pytest.raises(ValueError, match=r"expected distances to be finite numbers, got \[\[1\.0, nan\]\]"):
+        distances_figure([[1.0, np.nan]], ["a", "b"], [(0, 1)], ["layer 1"])
+
+
 @pytest.mark.parametrize("more", [{"highlight": [(0, 1)]}, {"sentiment": {(0, 0): -1, (1, 1): 1, (0, 1): 0}}])
 def test_svg_is_a_file_of_its_own(more):
     root = ElementTree.fromstring(tree_svg((0, 1), ["a", "<b>"], **more))
