@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -48,12 +48,17 @@ class Job:
         Returns:
             The exit status of the first command that fails, or 0.
         """
-        return Workers(1).complete(self)
+        return _of_a_job.complete(self)
 
     def checkpoint(self) -> Any:
-        """Called by submitit when the time limit is reached: requeue the same commands, which resume."""
+        """Called by submitit shortly before the time limit: requeue the same commands, which resume.
+
+        The running one saves its state before. By default, Slurm does not tell it to: it signals the process
+        of the job alone.
+        """
         from submitit.helpers import DelayedSubmission
 
+        _of_a_job.finish()
         return DelayedSubmission(self)
 
 
@@ -132,6 +137,7 @@ class Workers:
             process.wait()
             return EXIT_INTERRUPTED
         finally:
+            process.poll()  # `finish` leaves it a zombie
             with self._lock:
                 self._running.discard(process)
 
@@ -142,8 +148,20 @@ class Workers:
             for process in self._running:
                 process.terminate()
 
+    def finish(self) -> None:
+        """Tell running commands to save and end, and wait for them. A signal handler may call this."""
+        # The interrupted code may hold the lock, and be in `process.wait`.
+        for process in list(self._running):
+            process.terminate()
+            with suppress(ChildProcessError):  # it has been waited for
+                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
     def _seconds_left(self) -> float | None:
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+
+_of_a_job = Workers(1)
+"""Executes the commands of a job of a cluster, which has a process of its own."""
 
 
 def submit(

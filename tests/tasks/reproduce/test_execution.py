@@ -1,6 +1,7 @@
 """Jobs execute all their commands, stop when they must, and run with submitit."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -226,6 +227,24 @@ def test_a_job_that_was_interrupted_has_not_failed(tmp_path, monkeypatch):
 def test_a_job_whose_time_is_over_is_queued_again_as_it_is():
     job = Job("long", (("json.tool",),))
     assert job.checkpoint().function == job
+
+
+def test_a_job_whose_time_is_over_saves_before_it_is_queued_again(tmp_path, monkeypatch):
+    (tmp_path / "waits.py").write_text(WAITS.replace("signal.SIGINT", "signal.SIGUSR2"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    job = Job("long", (("waits", str(tmp_path / "state")),))
+
+    def time_is_over(number, frame):  # as submitit does
+        job.checkpoint()
+        assert (tmp_path / "state").read_text() == "saved"
+        sys.exit(-1)
+
+    previous = signal.signal(signal.SIGUSR2, time_is_over)
+    try:
+        with pytest.raises(SystemExit):
+            job()
+    finally:
+        signal.signal(signal.SIGUSR2, previous)
 
 
 def test_without_slurm_a_line_says_so(tmp_path, capsys, monkeypatch):
