@@ -204,6 +204,7 @@ def submit(
     try:
         for job in jobs:
             submitted[job.name] = executor.submit(job)
+        print(f"submitted; the jobs print to files in {folder}", flush=True)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         for _ in helpers.as_completed(list(submitted.values()), timeout, poll):
             pass

@@ -166,9 +166,10 @@ def waits(monkeypatch):
     return errors
 
 
-def test_a_job_that_a_cluster_has_lost_has_failed(tmp_path, waits):
+def test_a_job_that_a_cluster_has_lost_has_failed(tmp_path, waits, capsys):
     jobs = [Job(name, ()) for name in ("good", "lost", "bad", "interrupted")]
     assert submit(jobs, tmp_path, deadline=1_060.0, timeout_min=7) == ["lost", "bad"]
+    assert capsys.readouterr().out == f"submitted; the jobs print to files in {tmp_path}\n"
     expected = {"folder": tmp_path, "cluster": "slurm", "slurm_max_num_timeout": MAX_REQUEUES}
     assert Cluster.last.asked == expected | {"timeout_min": 7, "timeout": 60.0, "poll": 10.0}
     assert not Cluster.last.canceled
