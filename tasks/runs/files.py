@@ -155,9 +155,13 @@ def check_writable_file(option: str, path: Path | None) -> None:
         raise UserError(f"{option} -: must name a file; it does not write to standard output")
     if path.is_dir():
         raise UserError(f"{option} {path}: is a directory")
-    if not path.parent.is_dir():
-        raise UserError(f"{option} {path}: there is no directory {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if not target.parent.is_dir():
+        raise UserError(f"{option} {path}: there is no directory {target.parent}")
+    opened = [target] if target.exists() else []
+    if not _written_in_place(path):
+        opened.append(target.parent)  # for the temporary file
+    if not all(os.access(place, os.W_OK) for place in opened):
         raise UserError(f"{option} {path}: no permission to write")
 
 

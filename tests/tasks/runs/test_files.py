@@ -69,6 +69,22 @@ def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path,
         check_writable_file("--json", Path("new.json"))
 
 
+def test_a_file_is_replaced_only_where_another_may_be_made(tmp_path, monkeypatch):
+    kept, link, broken = tmp_path / "kept", tmp_path / "link", tmp_path / "broken"
+    kept.mkdir()
+    (kept / "file").touch()
+    link.symlink_to(kept / "file")
+    broken.symlink_to(tmp_path / "none" / "file")
+    os.mkfifo(kept / "pipe")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
+    for path in (kept / "file", kept / "new", link):
+        with pytest.raises(UserError, match=f"^--json {path}: no permission to write$"):
+            check_writable_file("--json", path)
+    with pytest.raises(UserError, match=f"^--json {broken}: there is no directory {tmp_path}/none$"):
+        check_writable_file("--json", broken)
+    check_writable_file("--json", kept / "pipe")  # which is not replaced
+
+
 def test_two_outputs_may_be_the_same_open_file():
     check_output_files(PredictionsConfig(json=Path("/dev/stdout"), predictions=Path("/dev/stdout")))
 
