@@ -42,8 +42,9 @@ class RunConfig:
     log_every: int = 50
     """Number of training steps between TensorBoard entries; one is also written after every epoch."""
     threads: int | None = None
-    """CPU threads per process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core). Use 1 if other
-    programs keep the cores busy: threads that wait for a core slow each other down."""
+    """CPU threads per process; by default PyTorch chooses (OMP_NUM_THREADS, or one per core, and several
+    processes share the cores). Use 1 if other programs keep the cores busy: threads that wait for a core slow
+    each other down."""
     accelerator: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to train on; `auto` is a CUDA GPU if there is one, and else the CPU."""
     devices: int = 1

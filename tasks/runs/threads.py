@@ -17,16 +17,18 @@ def use_threads(threads: int | None, processes: int = 1) -> None:
     each run many times slower than with one thread each.
 
     Args:
-        threads: number of threads; None keeps PyTorch's.
+        threads: number of threads; None keeps PyTorch's, which Lightning Fabric divides among several
+            processes.
         processes: number of processes with that many threads each.
     Raises:
         UserError: see `check_threads`.
     """
     check_threads(threads)
     cores = count_cores()
+    is_divided = threads is None and processes > 1 and "OMP_NUM_THREADS" not in os.environ
     if threads is not None:
         torch.set_num_threads(threads)
-    threads = torch.get_num_threads()
+    threads = max(1, cores // processes) if is_divided else torch.get_num_threads()
     load = _load_average()
     free_cores = max(1, round(cores - load))
     if threads > 1 and processes * threads > free_cores:

@@ -232,6 +232,24 @@ def test_a_busy_machine_is_warned_of(monkeypatch, capsys, load, threads, warned)
     assert (error == "") if warned is None else (warned in error and error.count("\n") == 1)
 
 
+@pytest.mark.parametrize(
+    ("processes", "variable", "said"),
+    [(1, None, None), (2, None, None), (4, None, None), (2, "4", "8 threads"), (8, None, None)],
+)
+def test_several_processes_share_the_cores_unless_they_are_told_how_many_to_use(
+    monkeypatch, capsys, processes, variable, said
+):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    monkeypatch.setattr("tasks.runs.threads.count_cores", lambda: 4)
+    monkeypatch.setattr("tasks.runs.threads.os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("tasks.runs.threads.torch.get_num_threads", lambda: 4)
+    use_threads(None, processes)
+    error = capsys.readouterr().err
+    assert (error == "") if said is None else error.startswith(f"warning: {said}, but only about 4 of 4")
+
+
 def test_threads_are_set_for_training_and_evaluation(tmp_path, monkeypatch):
     numbers = []
     monkeypatch.setattr(torch, "set_num_threads", numbers.append)
