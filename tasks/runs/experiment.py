@@ -35,7 +35,8 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
         UserError: bad options or data, or the run directory is in use or holds another run.
         Interrupted: stopped by Ctrl-C or SIGTERM; the message says what was saved.
     """
-    from tasks.runs.fabric import build_fabric  # only training imports Lightning Fabric, which takes long
+    # Only training imports Lightning Fabric, which takes long.
+    from tasks.runs.fabric import build_fabric
     from tasks.runs.trainer import Trainer
 
     check_types(config)
@@ -86,6 +87,8 @@ def _silence() -> Iterator[None]:
 
 def _run(trainer: Trainer, experiment: Experiment) -> None:
     """Restore, train, test, report."""
+    from tasks.runs.fabric import others_wait
+
     run, config, fabric = trainer.run, trainer.config, trainer.fabric
     if run.last.exists():
         _check_model_options(trainer)
@@ -104,21 +107,27 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
         print(f"resuming from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
     if trainer.saved_step is None and config.initial_weights is not None and fabric.is_global_zero:
         print(f"starting from the weights of {config.initial_weights}", flush=True)
-    progress = trainer.fit()
-    if fabric.is_global_zero:
-        print(finished_text(progress, config), flush=True)
-        record_end(run, stop_reason_text(progress, config))
-        text = run.results_text(experiment.results_text)
-        if text is None or not run.report.exists() or not _is_tested(run, experiment):
-            print("testing the best weights and writing the report", flush=True)
-            trainer.update_best_metadata()
-            run.remove_results()
-            results, write_report = experiment.test(run, fabric.device)
-            write_json(run.results, results | {"data": experiment.data})  # also if the report fails
-            write_report()
-            text = experiment.results_text(results)
-        print(f"{text}\nreport: {run.report}")
-    fabric.barrier()
+    trainer.fit()
+    with others_wait(fabric):
+        if fabric.is_global_zero:
+            _test(trainer, experiment)
+
+
+def _test(trainer: Trainer, experiment: Experiment) -> None:
+    """Test the best weights and write the report, unless this was done; print the results."""
+    run, config, progress = trainer.run, trainer.config, trainer.progress
+    print(finished_text(progress, config), flush=True)
+    record_end(run, stop_reason_text(progress, config))
+    text = run.results_text(experiment.results_text)
+    if text is None or not run.report.exists() or not _is_tested(run, experiment):
+        print("testing the best weights and writing the report", flush=True)
+        trainer.update_best_metadata()
+        run.remove_results()
+        results, write_report = experiment.test(run, trainer.device)
+        write_json(run.results, results | {"data": experiment.data})  # also if the report fails
+        write_report()
+        text = experiment.results_text(results)
+    print(f"{text}\nreport: {run.report}")
 
 
 def _is_tested(run: RunDirectory, experiment: Experiment) -> bool:

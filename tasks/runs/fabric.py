@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
@@ -15,6 +20,8 @@ from tasks.runs.machine import default_device
 
 MAX_PROCESSES = max(8, os.cpu_count() or 1)
 """Maximum number of processes on one machine."""
+LONGEST_WAIT = timedelta(days=7)
+"""How long the other processes wait for the main one, which tests the model alone."""
 
 
 def build_fabric(config: TrainingConfig) -> Fabric:
@@ -35,17 +42,37 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     strategy: str = config.strategy
     if (config.devices > 1 or strategy == "ddp") and config.may_leave_parameters_unused:
         strategy = "ddp_find_unused_parameters_true"
+    # In a Slurm job of one task Fabric would start no other process, and train on one device.
+    is_one_task = os.environ.get("SLURM_NTASKS") == "1" and not TorchElasticEnvironment.detect()
     try:
         return Fabric(
             accelerator=accelerator,
             devices=config.devices,
             strategy=strategy,
             precision=config.precision,
+            plugins=[LightningEnvironment()] if is_one_task else None,
         )
     except (RuntimeError, ValueError, MisconfigurationException) as error:
         raise UserError(
             f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"
         ) from None
+
+
+@contextmanager
+def others_wait(fabric: Fabric) -> Iterator[None]:
+    """A context in which the main process works alone, and at whose end the others wait for it.
+
+    `Fabric.barrier` would give up after half an hour. gloo also notices if the main process is lost.
+
+    Args:
+        fabric: the processes.
+    """
+    if fabric.world_size == 1:
+        yield
+        return
+    group = torch.distributed.new_group(timeout=LONGEST_WAIT, backend="gloo")
+    yield
+    torch.distributed.barrier(group)
 
 
 def all_reduce(fabric: Fabric, values: Tensor) -> Tensor:

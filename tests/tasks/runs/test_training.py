@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +37,7 @@ from tasks.runs.checkpoints import read_checkpoint, read_state
 from tasks.runs.command_line import parse_run
 from tasks.runs.errors import UserError
 from tasks.runs.experiment import run_experiment
-from tasks.runs.fabric import build_fabric
+from tasks.runs.fabric import build_fabric, others_wait
 from tasks.runs.interfaces import Scores
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.trainer import Trainer
@@ -764,6 +765,39 @@ def test_the_same_seed_gives_the_same_run_and_another_another(tmp_path, uninterr
 def test_processes_that_compose_nothing_do_not_wait_for_each_other(model, unused):
     config = replace(PRESETS["demo"], model=model, devices=2, accelerator="cpu")
     assert build_fabric(config).strategy._ddp_kwargs.get("find_unused_parameters", False) == unused
+
+
+def test_processes_wait_for_a_test_that_takes_hours(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.distributed, "new_group", lambda **options: calls.append(options) or "group")
+    monkeypatch.setattr(torch.distributed, "barrier", calls.append)
+    with others_wait(SimpleNamespace(world_size=2)):
+        calls.append("test")
+    options, *rest = calls
+    assert options.pop("timeout") >= timedelta(days=1)
+    assert (options, rest) == ({"backend": "gloo"}, ["test", "group"])
+    with others_wait(SimpleNamespace(world_size=1)):
+        pass
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_started_them"),
+    [
+        ({"SLURM_NTASKS": "1"}, False),
+        ({"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"}, True),  # srun
+        ({"SLURM_NTASKS": "1", "TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2"}, True),  # torchrun
+    ],
+)
+def test_two_devices_are_two_processes_in_a_job_of_slurm(monkeypatch, variables, has_started_them):
+    ranks = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "RANK"), "0")
+    if "WORLD_SIZE" in variables:
+        ranks |= {"LOCAL_RANK": "0", "GROUP_RANK": "0"}
+    for name, value in (ranks | {"SLURM_JOB_NAME": "job"} | variables).items():
+        monkeypatch.setenv(name, value)
+    fabric = build_fabric(replace(PRESETS["demo"], accelerator="cpu", devices=2))
+    assert fabric.world_size == 2
+    assert fabric.strategy.cluster_environment.creates_processes_externally == has_started_them
 
 
 def test_a_single_process_with_ddp_may_compose_nothing():
