@@ -235,9 +235,14 @@ def _create_beside(target: Path) -> tuple[Path, int]:
         path = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.part")
         # O_EXCL: never open an existing file or link.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with suppress(OSError):  # some file systems have no locks
+        is_taken = False  # by another process, which removes it as a leftover
+        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path.exists():  # else another process removed it as a leftover before it was locked
+        except BlockingIOError:
+            is_taken = True
+        except OSError:  # some file systems have no locks
+            pass
+        if path.exists() and not is_taken:  # it may have been removed before it was locked
             return path, descriptor
         os.close(descriptor)
 

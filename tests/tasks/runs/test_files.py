@@ -110,6 +110,28 @@ def leftover(directory, name=".file.0123456789abcdef.part"):
     return path
 
 
+def test_a_temporary_file_that_another_process_is_about_to_remove_is_not_used(tmp_path):
+    opened, taken = os.open, []
+
+    def taking(path, *arguments):
+        descriptor = opened(path, *arguments)
+        if not taken:  # the other process has found it, and locked it first
+            taken.append((path, opened(path, os.O_RDONLY)))
+            fcntl.flock(taken[0][1], fcntl.LOCK_EX)
+        return descriptor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", taking)
+        with atomic_path(tmp_path / "file") as temporary:
+            ((path, descriptor),) = taken
+            with temporary.open("w") as file:
+                file.write("content")
+                path.unlink()
+                os.close(descriptor)
+    assert (tmp_path / "file").read_text() == "content"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_pipe_is_written_and_stays_a_pipe(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
