@@ -17,7 +17,7 @@ from tasks.formatting.tables import count_text
 from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
-from tasks.parsing.treebank import TreebankSentence
+from tasks.parsing.treebank import Treebank, TreebankSentence
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_options import ResultsConfig, print_after
 from tasks.runs.errors import UserError
@@ -30,10 +30,10 @@ class ScoreConfig(TreebankConfig, ResultsConfig):
 
     trees: Annotated[Path, tyro.conf.Positional]
     """A file with a line for each sentence of the treebank: its tree, such as "( ( the cat ) sleeps )".
-    Sentences that --max-words leaves out must have one, too. Either all trees have labels or none. Empty
-    lines are skipped. Each tree must have as many words as its sentence in the treebank, with punctuation,
-    which is removed from both, or without. Words may be spelled differently; there is a warning if more than
-    half are. The file may be compressed (.gz, .bz2, .xz)."""
+    Sentences that --max-words leaves out must have one, too, and those of punctuation alone may have one.
+    Either all trees have labels or none. Empty lines are skipped. Each tree must have as many words as its
+    sentence in the treebank, with punctuation, which is removed from both, or without. Words may be spelled
+    differently; there is a warning if more than half are. The file may be compressed (.gz, .bz2, .xz)."""
     treebank: Path
     """True trees, as for the subcommand evaluate; see --keep-punctuation and --drop-tags."""
 
@@ -42,7 +42,7 @@ def _score(config: ScoreConfig) -> None:
     """Print the scores of the trees in a file."""
     config.set_up()
     gold = config.read_gold(config.treebank)
-    predicted = zip(_read_predicted(config.trees, gold.sentences), gold.sentences, strict=True)
+    predicted = zip(_read_predicted(config.trees, gold.treebank), gold.sentences, strict=True)
     gold = gold.at_most(config.max_words)
     trees = [
         tree
@@ -60,12 +60,12 @@ def _score(config: ScoreConfig) -> None:
         config.write(results)
 
 
-def _read_predicted(path: Path, sentences: Sequence[TreebankSentence]) -> list[Tree]:
+def _read_predicted(path: Path, treebank: Treebank) -> list[Tree]:
     """Read a tree for each sentence, without constituents that have a single child.
 
     Raises a UserError if a line is not a tree, or the trees do not have the leaves of the sentences.
     """
-    predicted = _read_trees(path, sentences)
+    predicted, sentences = _read_trees(path, treebank), treebank.sentences
     if len(predicted) != len(sentences):
         raise UserError(
             f"{path}: expected a tree for each of {count_text(len(sentences), 'sentence')}, "
@@ -105,29 +105,34 @@ class _TreeLine(NamedTuple):
     words: list[str]
 
 
-def _read_trees(path: Path, sentences: Sequence[TreebankSentence]) -> list[_TreeLine]:
+def _read_trees(path: Path, treebank: Treebank) -> list[_TreeLine]:
     """Read the trees of a file, which all have labels or all have none."""
-    predicted = _without_punctuation(_parse_trees(path), sentences)
+    predicted = _without_punctuation(_parse_trees(path), treebank)
     try:
-        _check_words(path, predicted, sentences)
+        _check_words(path, predicted, treebank.sentences)
     except UserError as error:
         # Perhaps the guess of `_parse_trees` was wrong: labeled trees without part-of-speech tags do not look
         # labeled, and unlabeled trees look labeled if their constituents begin with words.
         for labels in (True, False):
             with suppress(UserError):
-                predicted = _without_punctuation(_parse_lines(path, labels), sentences)
-                _check_words(path, predicted, sentences)
+                predicted = _without_punctuation(_parse_lines(path, labels), treebank)
+                _check_words(path, predicted, treebank.sentences)
                 return predicted
         raise error from None
     return predicted
 
 
-def _without_punctuation(
-    predicted: Sequence[_TreeLine], sentences: Sequence[TreebankSentence]
-) -> list[_TreeLine]:
-    """Remove from trees over all words of their sentences the words that were removed from the treebank."""
-    lines = list(predicted)
-    for i, (line, sentence) in enumerate(zip(predicted, sentences, strict=False)):
+def _without_punctuation(predicted: Sequence[_TreeLine], treebank: Treebank) -> list[_TreeLine]:
+    """Remove from trees over all words of their sentences the words that were removed from the treebank.
+
+    If the sentences of punctuation alone have trees, too, these are left out.
+    """
+    lines, removed = list(predicted), treebank.removed
+    if len(lines) == len(treebank.sentences) + len(removed) and all(
+        len(lines[place].words) == words for place, words in removed.items()
+    ):
+        lines = [line for place, line in enumerate(lines) if place not in removed]
+    for i, (line, sentence) in enumerate(zip(lines, treebank.sentences, strict=False)):
         if len(line.words) == len(sentence.kept) > len(sentence.words):
             kept = [place for place, is_kept in enumerate(sentence.kept) if is_kept]
             words = [line.words[place] for place in kept]

@@ -13,9 +13,10 @@ import re
 import sys
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import IO, NamedTuple
 
 from ordered_memory.trees import Tree
@@ -84,12 +85,15 @@ class Treebank(NamedTuple):
         empty: number of trees without words.
         dropped: number of removed words by tag, null elements excluded.
         drop_tags: the tags whose words were to be removed; None for all but `WORD_TAGS`.
+        removed: the number of words of each tree whose words were all removed, by the number of trees before
+            it; trees of null elements alone are not counted.
     """
 
     sentences: list[TreebankSentence]
     empty: int
     dropped: Counter[str]
     drop_tags: Collection[str] | None = None
+    removed: Mapping[int, int] = MappingProxyType({})
 
     @property
     def unknown(self) -> dict[str, int]:
@@ -119,19 +123,27 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
     """
     dropped: Counter[str] = Counter()
     trees: list[TreebankSentence | None] = []
+    removed: dict[int, int] = {}
+    num_dropped = num_null = 0
     empty_files = []
     for name, text in _texts(path):
         _check_labels(text, name)
-        trees_of_file = list(read_trees(text, name, dropped, drop_tags))
-        trees += trees_of_file
-        if not trees_of_file:
+        num_before = len(trees)
+        for tree in read_trees(text, name, dropped, drop_tags):
+            words = dropped.total() - num_dropped
+            if tree is None and words:
+                removed[len(trees) - num_null] = words
+            num_null += tree is None and not words
+            num_dropped += words
+            trees.append(tree)
+        if len(trees) == num_before:
             empty_files.append(name)
     if not trees:
         raise UserError(f"{empty_files[0]}: no trees in this file")
     for name in empty_files:
         print(f"warning: {name}: no trees in this file, which is skipped", file=sys.stderr)
     sentences = [sentence for sentence in trees if sentence is not None]
-    treebank = Treebank(sentences, len(trees) - len(sentences), dropped, drop_tags)
+    treebank = Treebank(sentences, len(trees) - len(sentences), dropped, drop_tags, removed)
     unknown, kept = sum(treebank.unknown.values()), sum(len(sentence.words) for sentence in sentences)
     if unknown > UNKNOWN_TAGS_ALLOWED * (unknown + kept):
         raise UserError(

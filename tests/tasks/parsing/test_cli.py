@@ -502,6 +502,23 @@ def test_unlabeled_trees_may_have_constituents_that_begin_with_words(tmp_path, c
     assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["all"]["f1_corpus"] == 1.0
 
 
+def test_a_sentence_of_punctuation_alone_may_have_a_tree_that_is_not_scored(tmp_path, capsys):
+    gold, results = tmp_path / "gold.mrg", tmp_path / "results.json"
+    gold.write_text(
+        "(S (NN a) (NN b) (. .))\n(X (-NONE- *))\n(X (: -) (: -))\n(X (: -))\n(S (X (NN c) (NN d)) (NN e))\n"
+    )
+    options = ["--treebank", str(gold), "--json", str(results)]
+    for text in ("(a b)\n((c d) e)", "((a b) .)\n(- -)\n-\n((c d) e)"):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
+        assert not capsys.readouterr().err
+        first, *_ = json.loads(results.read_text())["rows"]
+        assert first["all"]["f1_corpus"] == 1
+    for text in ("(a b)\n(- -)\n((c d) e)", "(a b)\n-\n(- -)\n((c d) e)"):
+        (tmp_path / "trees.txt").write_text(text)
+        assert main(["score", str(tmp_path / "trees.txt"), *options]) == 2
+
+
 def test_long_sentences_are_left_out_of_a_score_as_of_an_evaluation(directory, tmp_path, capsys):
     treebank, predicted = str(directory / "trees.mrg"), tmp_path / "trees.txt"
     results, rows = tmp_path / "results.json", tmp_path / "rows.jsonl"
