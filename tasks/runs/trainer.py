@@ -200,7 +200,7 @@ class Trainer:
         sums = torch.tensor([progress.loss_sum, progress.correct], dtype=torch.float64, device=self.device)
         start_time, seconds_before = time.monotonic(), progress.seconds
         logger.begin_epoch(sums, progress.examples)
-        out_of_time = False
+        _, out_of_time = self._stop_reasons(signals)  # the time may have been up when the run was stopped
         with progress_bar(
             total=len(batches), initial=progress.step_in_epoch, desc=f"epoch {progress.epoch}", unit="batch"
         ) as bar:

@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import signal
 from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
@@ -284,6 +286,27 @@ def test_time_is_up_by_the_clock_whose_time_is_saved(tmp_path, monkeypatch):
     trainer.fabric = OneOf(trainer.fabric, 1, 2)
     trainer.restore()
     assert [row["fraction"] for row in trainer.fit().history] == [1, 1]
+
+
+def test_a_run_that_is_stopped_as_its_time_is_up_takes_no_further_step(tmp_path, monkeypatch):
+    clock = itertools.count(step=0.3)
+    monkeypatch.setattr("tasks.runs.trainer.time", SimpleNamespace(monotonic=clock.__next__))
+    config = replace(CONFIG, max_minutes=0.8 / 60)  # the three steps of an epoch take 0.9 seconds
+    _, whole = train(tmp_path / "whole", config)
+    train_batch = Trainer.train_batch
+
+    def stopping(self, batch):
+        if self.progress.step == 2:  # before the last step of the epoch
+            os.kill(os.getpid(), signal.SIGINT)
+        return train_batch(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_batch", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(tmp_path / "run", config)
+    _, resumed = train(tmp_path / "run", config)
+    assert resumed.history == whole.history
+    assert [row["fraction"] for row in resumed.history] == [1]
 
 
 def test_each_process_draws_masks_of_its_own(tmp_path):
