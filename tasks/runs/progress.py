@@ -25,7 +25,7 @@ class Progress:
     step: int = 0
     """Training steps since the beginning of the run."""
     seconds: float = 0.0
-    """Time spent on training steps."""
+    """Time spent on training steps, and on checkpoints between them; not on validation."""
     loss_sum: float = 0.0
     """Sum of the losses of this epoch's examples, in nats."""
     correct: float = 0.0
