@@ -11,6 +11,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies.parallel import ParallelStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
@@ -30,7 +31,8 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     Args:
         config: accelerator, devices, strategy and precision.
     Raises:
-        UserError: this machine does not have these devices, or they do not have this precision.
+        UserError: this machine does not have these devices, they do not have this precision, or Slurm or
+            torchrun has started another number of processes.
     """
     if config.devices > MAX_PROCESSES:
         raise UserError(f"--devices must be at most {MAX_PROCESSES} on this machine, got {config.devices}")
@@ -45,13 +47,16 @@ def build_fabric(config: TrainingConfig) -> Fabric:
     # In a Slurm job of one task Fabric would start no other process, and train on one device.
     is_one_task = os.environ.get("SLURM_NTASKS") == "1" and not TorchElasticEnvironment.detect()
     try:
-        return Fabric(
+        fabric = Fabric(
             accelerator=accelerator,
             devices=config.devices,
             strategy=strategy,
             precision=config.precision,
             plugins=[LightningEnvironment()] if is_one_task else None,
         )
+        if isinstance(fabric.strategy, ParallelStrategy) and fabric.strategy.cluster_environment is not None:
+            fabric.strategy.cluster_environment.validate_settings(config.devices, num_nodes=1)
+        return fabric
     except (RuntimeError, ValueError, MisconfigurationException) as error:
         raise UserError(
             f"cannot train with --accelerator {config.accelerator} --devices {config.devices}: {error}"

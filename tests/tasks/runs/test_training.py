@@ -800,6 +800,15 @@ def test_two_devices_are_two_processes_in_a_job_of_slurm(monkeypatch, variables,
     assert fabric.strategy.cluster_environment.creates_processes_externally == has_started_them
 
 
+def test_another_number_of_processes_than_of_devices_is_refused_before_any_data_are_loaded(monkeypatch):
+    for name in ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("SLURM_NTASKS", "4")
+    monkeypatch.setenv("SLURM_NTASKS_PER_NODE", "4")
+    with pytest.raises(UserError, match=r"--devices 2: .*--ntasks-per-node=4"):
+        build_fabric(replace(PRESETS["demo"], accelerator="cpu", devices=2))
+
+
 def test_a_single_process_with_ddp_may_compose_nothing():
     config = replace(PRESETS["demo"], model="gumbel-tree-lstm", strategy="ddp", accelerator="cpu")
     assert build_fabric(config).strategy._ddp_kwargs["find_unused_parameters"]
