@@ -137,6 +137,7 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
 def _generate(config: GenerateConfig) -> None:
     check_at_least(1, config, "size")
     check_at_least(0, config, "seed")
+    config.output.mkdir(parents=True, exist_ok=True)  # fails before the work is done, not after it
     train, tests = generate(config.size, seed=config.seed, stream="files")
     write_directory(config.output, train, tests)
     print(f"{config.output}: {sum(map(len, train)):,} training and {sum(map(len, tests)):,} test pairs")

@@ -157,13 +157,16 @@ class Run:
         return State(Kind.FINISHED, epochs, f"finished {epochs_text}")
 
     def is_evaluated(self, evaluation: EvaluationSpec) -> bool:
-        """Whether an evaluation has results, and these are not older than the best weights.
+        """Whether an evaluation has results, and neither the best weights nor its data are newer.
 
         Args:
             evaluation: an evaluation of the table.
         """
         results, best = self.results_of(evaluation), self.files.best
-        return results.exists() and best.exists() and results.stat().st_mtime >= best.stat().st_mtime
+        if not results.exists() or not best.exists():
+            return False
+        changes = [best.stat().st_mtime, *map(_last_change, self.evaluations[evaluation])]
+        return results.stat().st_mtime >= max(changes)
 
     def check(self) -> None:
         """Check that the options are valid and agree with the run in the directory, if there is one.
@@ -238,6 +241,15 @@ def short_name(name: str) -> str:
     if len(text) <= LONGEST_NAME:
         return name
     return f"{text[: LONGEST_NAME - 9].decode(errors='ignore')}-{_checksum(name)}"
+
+
+def _last_change(word: str) -> float:
+    """The time at which the file or the directory that a word names has changed; 0 if there is none."""
+    path = Path(word)
+    paths = [path, *path.rglob("*")] if path.is_dir() else [path]
+    # A file that was moved here, or copied with its times, has an old mtime and a new ctime.
+    statuses = [path.stat() for path in paths if path.exists()]
+    return max((max(status.st_mtime, status.st_ctime) for status in statuses), default=0.0)
 
 
 def _checksum(text: str) -> str:

@@ -39,9 +39,8 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
         weights = {
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith("embedding.")
         }
-        metadata: dict[str, Any] = config_to_dict(
-            replace(model.config, data_dir=None, run_dir=None, resume=False, threads=None, vectors=vectors)
-        )
+        config = replace(model.config, data_dir=None, run_dir=None, initial_weights=None, vectors=vectors)
+        metadata: dict[str, Any] = config_to_dict(replace(config, resume=False, threads=None))
         save_tensors(
             directory / PRETRAINED[classes].name, _in_16_bits(weights), metadata | {EMBEDDING: SHARED}
         )

@@ -161,6 +161,15 @@ def test_stats_counts_and_checks(tmp_path, capsys):
     assert "The official data have 135,529 pairs" in capsys.readouterr().out
 
 
+def test_a_file_where_a_directory_is_written_is_named_before_pairs_are_generated(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr("tasks.logic.commands.generate", None)
+    (tmp_path / "file").touch()
+    assert main(["generate", str(tmp_path / "file")]) == 2
+    assert f"{tmp_path}/file: File exists" in capsys.readouterr().err
+
+
 def test_files_can_be_trained_on(tmp_path):
     write_directory(tmp_path / "data", *generate(600, seed=1))
     # The data given are used, although --generated or a preset would draw some.

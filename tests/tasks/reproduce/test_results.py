@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -192,3 +193,27 @@ def test_new_weights_are_evaluated_anew(again, commands):
     assert [list(summaries[column].values) for column in ("100", "200")] == [[1, 2], [2]]
     asked(again, seeds=2)
     assert commands == {"train": 0, "evaluate": 1}
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_new_data_are_evaluated_anew(again, tmp_path, kind):
+    run = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))[0]
+    data = file = tmp_path / "data"
+    if kind == "directory":
+        data.mkdir()
+        file = data / "trees.mrg"
+    file.write_text("old")
+    run = replace(run, evaluations={HARD: (*run.evaluations[HARD], "--treebank", str(data))})
+    results, past = run.results_of(HARD), file.stat().st_ctime - 3600
+    results.touch()
+    assert run.is_evaluated(HARD)
+    os.utime(results, (past + 1, past + 1))
+    os.utime(run.files.best, (past, past))
+    (tmp_path / "new").write_text("new")
+    os.utime(tmp_path / "new", (past, past))
+    (tmp_path / "new").replace(file)  # which keeps the time of the file
+    assert not run.is_evaluated(HARD)
+    results.touch()
+    assert run.is_evaluated(HARD)
+    shutil.rmtree(data) if kind == "directory" else data.unlink()
+    assert run.is_evaluated(HARD)

@@ -36,19 +36,24 @@ def runs(tmp_path_factory):
         "learned": ["--classes", "2", "--vectors", "none"],
     }.items():
         assert main(["train", "--run-dir", str(directory / name), *TINY, *options]) == 0
-    return {name: directory / name / "best.safetensors" for name in ("2", "5", "other", "learned")}
+    start = ["--initial-weights", str(directory / "5" / "best.safetensors")]
+    assert main(["train", "--run-dir", str(directory / "5 on"), *TINY, "--classes", "5", *start]) == 0
+    return {name: directory / name / "best.safetensors" for name in ("2", "5", "5 on", "other", "learned")}
 
 
 def test_exported_models_answer_as_before(runs, tmp_path, monkeypatch):
-    export({2: runs["2"], 5: runs["5"]}, ("glove.txt",), tmp_path)
+    trained = {2: runs["2"], 5: runs["5 on"]}
+    assert SentimentModel.from_pretrained(trained[5]).config.initial_weights == runs["5"]
+    export(trained, ("glove.txt",), tmp_path)
     monkeypatch.setattr("tasks.sst.embedding.WORDS", tmp_path / "words.safetensors")
     drawn = generate(30, 9)
     batch = PhraseData(drawn, sentences(drawn, 5)).batch(range(30))
     for classes in (2, 5):
-        before = SentimentModel.from_pretrained(runs[str(classes)])
+        before = SentimentModel.from_pretrained(trained[classes])
         after = SentimentModel.from_pretrained(tmp_path / PRETRAINED[classes].name)
         assert after.config.vectors == ("glove.txt",)
         assert after.config.run_dir is None
+        assert after.config.initial_weights is None
         with torch.inference_mode():
             assert torch.allclose(before(batch).logits, after(batch).logits, atol=0.02)
         assert before(batch).logits.shape == (30, classes)
