@@ -83,7 +83,8 @@ def _run(config: ScalingConfig) -> None:
     config.set_up()
     directory = config.directory / "quick" if config.quick else config.directory
     directory.mkdir(parents=True, exist_ok=True)
-    print(machine_line(describe(config), f"brackets nest {config.nesting} deep"))
+    machine = describe(config)
+    print(machine_line(machine, f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
     for axis in config.axes:
@@ -92,7 +93,7 @@ def _run(config: ScalingConfig) -> None:
         rows += swept
         write_atomically(directory / "scaling.csv", _csv(rows))
         write_atomically(directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
-    config.write(rows)
+        config.write({**machine, "nesting": config.nesting, "rows": rows})
     print(f"\n{directory / 'scaling.csv'}, and plots in the same directory")
 
 

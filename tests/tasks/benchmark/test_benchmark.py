@@ -569,7 +569,8 @@ def test_the_long_configuration_has_a_thousand_tokens():
 
 
 def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
-    assert main(["scaling", "--quick", "--no-memory", "--directory", str(tmp_path / "new" / "scaling")]) == 0
+    options = ["--directory", str(tmp_path / "new" / "scaling"), "--json", str(tmp_path / "speed.json")]
+    assert main(["scaling", "--quick", "--no-memory", *options]) == 0
     directory = tmp_path / "new" / "scaling" / "quick"  # where it replaces no real measurement
     assert {path.name for path in directory.iterdir()} == {
         "scaling.csv",
@@ -582,6 +583,9 @@ def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
         steps = int(row["T"]) * int(row["B"])
         assert float(row["train_us_per_token"]) == pytest.approx(float(row["train_ms"]) * 1000 / steps)
     assert "peak MiB" in capsys.readouterr().out
+    results = json.loads((tmp_path / "speed.json").read_text())
+    assert results.items() >= {"device": "cpu", "threads": 1, "nesting": 5, "quick": True}.items()
+    assert [str(row["train_ms"]) for row in results["rows"]] == [row["train_ms"] for row in rows]
 
 
 def test_help_explains_both_subcommands(capsys):
