@@ -5,8 +5,8 @@ splits A, B and C leave out, and F1 of the induced trees. They come from Tables 
 paper, except those of the recurrent-recursive network (rrnet), which come from its own paper.
 
 The paper does not say which of the left-out pairs its columns A, B and C count. The numbers of the
-transformers equal the accuracy of always answering "independence" on pairs of 7 to 12 operations, and on no
-others.
+transformers equal the accuracy of always answering "independence" on pairs of 7 to 12 operations; no other
+group has all three numbers.
 """
 
 from __future__ import annotations
