@@ -23,7 +23,7 @@ class Player {
     this.slider = element("input", { type: "range", min: 0, max: length - 1, "aria-label": "Step" });
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.playing = button("Play", PLAY, () => this.toggle());
-    this.count = element("output", { class: "om-count" });
+    this.count = element("span", { class: "om-count" }); // no <output>: that would be read aloud at every step
     this.element = element("div", { class: "om-player", role: "group", "aria-label": "Steps" },
       button("To the start", "M3 3h2v10H3zM13 3v10L6 8z", () => this.go(0)),
       button("Back", "M11 3v10L4 8z", () => this.go(this.frame - 1)),

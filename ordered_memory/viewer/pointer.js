@@ -19,7 +19,8 @@ function listenToPointer(board) {
   scroller.addEventListener("pointerdown", (event) => {
     // A finger scrolls the columns, except in the row of tokens, where it moves through time.
     const finger = event.pointerType === "touch" && !closest(event.target, ".om-tokens");
-    if (event.button || finger || !board.timeline || closest(event.target, ".om-node, .om-heading")) return;
+    const elsewhere = event.target === scroller /* its scroll bar */ || closest(event.target, ".om-node, .om-heading, .om-gutter");
+    if (event.button || finger || !board.timeline || elsewhere) return;
     const { frameOf } = board.timeline;
     const stop = new AbortController();
     /** @param {PointerEvent} at */

@@ -8,7 +8,7 @@ class TraceViewer {
   constructor(root, traces) {
     this.root = root;
     this.root.classList.add("om-viewer");
-    /** @type {{ layer?: string, decoding: string }} which tree to show of a model with distances */
+    /** @type {{ layer?: string, decoding: string }} what was chosen last, which the next example begins with */
     this.chosen = { decoding: "unbiased" };
     this.show(traces);
   }
@@ -34,13 +34,15 @@ class TraceViewer {
     const { layers } = trace;
     if (!layers?.length) return [new Board(trace, null).element];
     const middle = layers[layers.length >> 1]; // the second of three, as in the paper
-    const layer = () => layers.find(({ name }) => name === this.chosen.layer) ?? middle;
+    const chosen = { ...this.chosen };
+    const layer = () => layers.find(({ name }) => name === chosen.layer) ?? middle;
     // "cky" may have been chosen for a shorter sentence: long ones do not have it.
-    const decoding = () => (this.chosen.decoding in layer().trees ? this.chosen.decoding : "unbiased");
+    const decoding = () => (chosen.decoding in layer().trees ? chosen.decoding : "unbiased");
     const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
     /** @param {Partial<TraceViewer["chosen"]>} choices */
     const change = (choices) => {
+      Object.assign(chosen, choices);
       Object.assign(this.chosen, choices);
       const { element: old, scroller: { scrollLeft }, player: { frame, length } } = board;
       board = active = made();

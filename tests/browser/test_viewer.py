@@ -401,6 +401,19 @@ def test_another_layer_is_shown_at_the_same_place(show: Any) -> None:
     assert len(drawn(page)) == 1
 
 
+def test_the_layer_of_a_trace_is_chosen_for_this_trace_alone(show: Any) -> None:
+    traces = [read_distances(torch.rand(3, 5), list("abcde")) for _ in range(2)]
+    page = show([trace | {"example": 0} for trace in traces])
+    layer, tree = (page.get_by_role("combobox", name=name, exact=True) for name in ("Layer", "Tree"))
+    layer.first.select_option("layer 1")
+    tree.nth(1).select_option("prpn")
+    chosen = page.locator(".om-chosen").evaluate_all("all => all.map(one => one.ariaLabel)")
+    assert chosen == ["Distances of layer 1", "Distances of layer 2"]
+    layer.first.select_option("layer 3")
+    assert [tree.nth(i).input_value() for i in range(2)] == ["unbiased", "prpn"]
+    assert page.locator(".om-sentence").first.inner_text().count("except for its first token") == 1
+
+
 def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
     page = show([example(8)])
     boxes = [page.locator(".om-token").nth(i).bounding_box() for i in range(8)]
@@ -415,6 +428,30 @@ def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
     slider = page.get_by_role("slider", name="Step")
     slider.fill("2")
     assert step(page) == "3 / 9"
+
+
+def test_the_scroll_bar_and_the_numbers_of_slots_do_not_move_through_time(show: Any) -> None:
+    page = show([example(30)], width=420, height=1500)
+    scroller = page.locator(".om-scroller")
+    page.get_by_role("button", name="To the start").click()
+    scroller.evaluate("scroller => (scroller.scrollLeft = 300)")
+    scroller.dispatch_event("pointerdown", {"button": 0, "clientX": 200, "bubbles": True})  # where its bar is
+    page.locator(".om-gutter").first.locator("span").first.click()
+    assert step(page) == "1 / 31"
+    page.locator(".om-stack").click(position={"x": 450, "y": 10})
+    assert step(page) != "1 / 31"
+
+
+def test_only_the_sentence_is_read_aloud_and_not_while_it_plays(show: Any) -> None:
+    page = show([example(8)])
+    live = page.locator(":is(.om-board, .om-board *):is([aria-live], [role=status], [role=alert], output)")
+    assert live.evaluate_all("all => all.map(one => [one.className, one.ariaLive])") == [
+        ["om-sentence", "polite"]
+    ]
+    page.get_by_role("button", name="Play").click()
+    assert live.evaluate_all("all => all.map(one => [one.className, one.ariaLive])") == [
+        ["om-sentence", "off"]
+    ]
 
 
 def odd_traces() -> list[Trace]:
@@ -521,6 +558,16 @@ def test_the_traces_of_an_example_stand_one_under_the_other(show: Any) -> None:
     page.locator(".om-scroller").nth(1).focus()
     page.keyboard.press("Home")
     assert page.locator(".om-count").all_inner_texts() == ["6 / 6", "1 / 7"]
+
+
+def test_there_is_room_between_the_traces_of_an_example(show: Any) -> None:
+    page = show(
+        [example(5, caption=caption, example=i) for i, caption in enumerate(["", "a"]) for _ in range(2)]
+    )
+    for label in page.locator(".om-examples label").all():
+        label.click()
+        first, second = (board.bounding_box() for board in page.locator(".om-board").all())
+        assert second["y"] - first["y"] - first["height"] >= 28
 
 
 def test_examples_are_filtered_and_sorted(show: Any) -> None:
