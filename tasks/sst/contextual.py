@@ -201,7 +201,7 @@ def _load_encoder(name: str, directory: Path) -> Any:
     if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
         raise UserError(f"--encoder {name}: a {config.model_type} is not a text encoder")
     if hasattr(encoder, "pooler"):
-        encoder.pooler = None  # not used, and often not in the checkpoint
+        encoder.pooler = nn.Identity()  # not used, and often not in the checkpoint; some encoders call it
     missing = sorted(key for key in loaded["missing_keys"] if not key.startswith("pooler."))
     if missing:
         raise UserError(f"--encoder {name}: its weights lack {', '.join(missing[:3])} …")

@@ -233,6 +233,27 @@ def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     assert other.fingerprint == ContextualEmbedding(str(directory)).fingerprint
 
 
+@pytest.mark.parametrize("name", ["Albert", "SqueezeBert", "Longformer"])
+def test_encoders_call_their_poolers_in_several_ways(name, tmp_path):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    more = {
+        "Albert": {"embedding_size": 8},
+        "SqueezeBert": {"embedding_size": 8}
+        | {f"{part}_groups": 1 for part in ("q", "k", "v", "post_attention", "intermediate", "output")},
+        "Longformer": {"attention_window": 4},
+    }
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(PIECES), max_position_embeddings=LONGEST + 1, pad_token_id=0, **sizes, **more[name]
+    )
+    getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    module = ContextualEmbedding(str(tmp_path), fine_tune=True)
+    assert not any("pooler" in key for key in module.state_dict())
+    vectors, _ = module.eval()(module.tokenizer.tokenize(SENTENCES))
+    assert vectors.shape == (3, 5, 8)
+    assert_close(vectors[1, :1], module(module.tokenizer.tokenize(SENTENCES[1:2]))[0][0])
+
+
 def test_the_fingerprint_tells_encoders_apart(frozen, copy, tmp_path):
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"transformers_version": "4.0"}))
