@@ -42,8 +42,9 @@ QUIET = pytest.mark.filterwarnings(
 @pytest.fixture(autouse=True)
 def _nothing_is_compiled_yet():
     torch.compiler.reset()
+    before = torch.get_num_threads()
     yield
-    torch.set_num_threads(1)
+    torch.set_num_threads(before)
 
 
 def make(backend="auto", num_slots=4, **arguments):
