@@ -7,6 +7,7 @@ hidden size of the encoder.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ordered_memory.devices import copy_to
+from tasks.formatting.tables import number
 from tasks.runs.errors import UserError
 from tasks.spelling.escapes import undo_escapes
 from tasks.sst.encoder_files import find_encoder, fingerprint
@@ -25,6 +28,8 @@ STARTS_AFTER_PADDING = {
     *("mpnet", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod"),
 }
 """Types of encoders whose positions start after the padding index; this leaves fewer positions for pieces."""
+PADDING_TOLERANCE = 1e-4
+"""Largest change of word vectors by padding, relative to their largest entry, that is taken for rounding."""
 
 
 class Pieces(NamedTuple):
@@ -67,6 +72,11 @@ class PieceTokenizer:
         """The id of each word piece."""
         vocabulary: dict[str, int] = self._tokenizer.get_vocab()
         return vocabulary
+
+    @property
+    def padding_id(self) -> int:
+        """The id of the piece that pads sentences."""
+        return self._tokenizer.pad_token_id or 0
 
     def tokenize(self, sentences: Sequence[Sequence[str]]) -> Pieces:
         """Split the words of sentences into pieces, each word on its own.
@@ -115,7 +125,7 @@ class PieceTokenizer:
                 f"{lengths[longest]} that begins {start!r} is too long"
             )
         is_piece = np.arange(lengths[longest]) < lengths[:, None]
-        ids = np.full(is_piece.shape, self._tokenizer.pad_token_id or 0, dtype=np.int32)
+        ids = np.full(is_piece.shape, self.padding_id, dtype=np.int32)
         words = np.full(is_piece.shape, -1, dtype=np.int32)
         ids[is_piece] = np.concatenate([piece_ids for piece_ids, _ in encoded])
         words[is_piece] = np.concatenate([word_indices for _, word_indices in encoded])
@@ -158,6 +168,7 @@ class ContextualEmbedding(nn.Module):
             self.encoder = encoder.train()
         else:
             object.__setattr__(self, "encoder", encoder.requires_grad_(False))  # not as a submodule
+        self._warn_of_padding()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ContextualEmbedding:
         if not self.fine_tune:
@@ -180,6 +191,28 @@ class ContextualEmbedding(nn.Module):
             result = self.encoder(pieces.ids.long(), attention_mask=mask.long())
         states = result.last_hidden_state.masked_fill(~mask.unsqueeze(-1), 0.0)
         return _mean_of_words(states, pieces.words), states.sum(1) / lengths
+
+    @torch.no_grad()
+    def _warn_of_padding(self) -> None:
+        """Warn on standard error if padding changes what the encoder computes, as it ignores the mask."""
+        alone = self.tokenizer.tokenize([["a", "b"]])
+        columns = min(8, self.tokenizer.max_pieces - alone.ids.shape[1])
+        padded = alone._replace(
+            ids=functional.pad(alone.ids, (0, columns), value=self.tokenizer.padding_id),
+            words=functional.pad(alone.words, (0, columns), value=-1),
+        )
+        is_training = self.encoder.training
+        self.encoder.eval()
+        (expected, _), (found, _) = self(alone), self(padded)
+        self.encoder.train(is_training)
+        error = ((found - expected).abs().max() / expected.abs().max()).item()
+        if error > PADDING_TOLERANCE:
+            print(
+                f"warning: --encoder {self.name}: padding changes the vectors of words, by up to "
+                f"{number(100 * error, 2)} % of the largest entry, so results depend on the other sentences "
+                "of a batch",
+                file=sys.stderr,
+            )
 
 
 def _mean_of_words(states: Tensor, words: Tensor) -> Tensor:

@@ -254,6 +254,23 @@ def test_encoders_call_their_poolers_in_several_ways(name, tmp_path):
     assert_close(vectors[1, :1], module(module.tokenizer.tokenize(SENTENCES[1:2]))[0][0])
 
 
+@pytest.mark.parametrize("fine_tune", [False, True])
+def test_an_encoder_that_mixes_words_with_padding_is_warned_of(fine_tune, directory, tmp_path, capsys):
+    config = transformers.FNetConfig(
+        vocab_size=len(PIECES), hidden_size=8, num_hidden_layers=1, intermediate_size=8, pad_token_id=0
+    )
+    transformers.FNetModel(config).save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    assert ContextualEmbedding(str(tmp_path), fine_tune=fine_tune).encoder.training == fine_tune
+    warned = capsys.readouterr().err
+    assert warned.startswith(
+        f"warning: --encoder {tmp_path}: padding changes the vectors of words, by up to "
+    )
+    assert warned.endswith(" % of the largest entry, so results depend on the other sentences of a batch\n")
+    assert ContextualEmbedding(str(directory), fine_tune=fine_tune).encoder.training == fine_tune
+    assert not capsys.readouterr().err
+
+
 def test_the_fingerprint_tells_encoders_apart(frozen, copy, tmp_path):
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"transformers_version": "4.0"}))
