@@ -248,6 +248,51 @@ def test_slots_that_no_row_writes_are_left_out_and_still_pass_gradients_to_the_t
     assert (results["attention"][0, :, :2] == 0).all()
 
 
+@pytest.fixture
+def maximum_as_on_a_gpu(monkeypatch):
+    """There the maximum of NaN and a number is the number. In the interpreter it is NaN."""
+    if INTERPRETED:
+        from triton.runtime.interpreter import InterpreterBuilder
+
+        monkeypatch.setattr(
+            InterpreterBuilder, "create_maxnumf", lambda self, *both: self.binary_op(*both, np.fmax)
+        )
+
+
+@RUNS
+@BOTH_SCORES
+@pytest.mark.usefixtures("maximum_as_on_a_gpu")
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+def test_not_a_number_in_a_weight_shows(score):
+    case = Case(score, slots=2, batch=2, steps=1)
+    for name in ("score.key.bias", "score.output.weight", "cell.from_memory.weight", "norm.weight"):
+        weight = case.parameters[name]
+        kept = weight.detach().clone()
+        weight.data.view(-1)[0] = float("nan")
+        for function in (run_recurrence, triton.run_recurrence):
+            found = case.run(function)
+            assert found["output"][-1].isnan().any(), name
+            assert found["attention"].isnan().all() == name.startswith("score"), name
+            assert found[f"gradient of {name}"].isnan().any(), name
+        weight.data.copy_(kept)
+
+
+@RUNS
+@BOTH_SCORES
+@pytest.mark.usefixtures("maximum_as_on_a_gpu")
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+def test_not_a_number_stays_in_its_sequence_and_shows(score):
+    case = Case(score, slots=3, batch=3)
+    expected = case.run(run_recurrence)
+    case.state.candidate[1, 1, 0] = float("nan")  # so that one score of the sequence is NaN
+    for function in (run_recurrence, triton.run_recurrence):
+        found = case.run(function)
+        assert found["output"][:, 1].isnan().any(-1).all()
+        assert found["attention"][:, 1].isnan().all()
+        assert_close(found["output"][:, ::2], expected["output"][:, ::2])
+        assert_close(found["gradient of inputs"][:, ::2], expected["gradient of inputs"][:, ::2])
+
+
 @RUNS
 def test_without_gradients_the_results_are_the_same():
     case = Case(batch=3, steps=3)

@@ -23,6 +23,7 @@ from ordered_memory.backends.triton.kernels_shared import (
     _load_slots,
     _matmul,
     _normalize,
+    _relu,
     _row_ptrs,
     _skipped_slots,
     _slots_from,
@@ -55,7 +56,7 @@ def backward_kernel(inputs, queries, lengths, gradients, weights, tape, dropout,
         mask = _load_attention_mask(tape, sizes, plan, token, running)
         dp -= tl.sum(p * dp, 1)[:, None]
         # ∂p_i / ∂m_i, if the denominator is constant, is exp(a_i - max a) / Σ … = p_i / m_i.
-        d_mask = tl.where(mask > 0, p * dp / tl.where(mask > 0, mask, 1.0), 0.0)
+        d_mask = tl.where(mask == 0, 0.0, p * dp / tl.where(mask == 0, 1.0, mask))
         tl.debug_barrier()
         _store_slots(gradients.occupancy + 1, first, sizes.slots + 1, d_mask, sizes, plan, running)
         first_entry = _row_ptrs(gradients.occupancy, first, 1, sizes.slots + 1, plan.ROWS)
@@ -248,11 +249,11 @@ def _hidden_backward(weights, tape, gradients, dropout, sizes, plan, member, pai
             d_gates, valid, weights.w_out, start, 4 * sizes.padded, 4 * plan.PADDED, plan.FIRST, plan
         )
         # Units that relu or dropout set to 0 have no gradient.
-        kept = tl.load(hidden + column, mask=inside, other=0.0) > 0
+        dropped = tl.load(hidden + column, mask=inside, other=0.0) <= 0
         if plan.CELL_MASKS:
             masks = _row_ptrs(dropout.hidden, pair, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)
-        tl.store(d_hidden + column, tl.where(kept, value, 0.0), mask=inside)
+        tl.store(d_hidden + column, tl.where(dropped, 0.0, value), mask=inside)
 
 
 @jit
@@ -309,8 +310,8 @@ def _keys_backward(query_ptr, d_score, vectors, weights, tape, gradients, dropou
     if plan.NORMALIZED:
         normalized, rstd = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         norm_weight = tl.load(weights.key_norm + d)
-        feature = tl.maximum(query + normalized * norm_weight + tl.load(weights.key_norm_bias + d), 0.0)
-        slope = tl.where(feature > 0, 1.0, 0.0)
+        feature = _relu(query + normalized * norm_weight + tl.load(weights.key_norm_bias + d))
+        slope = tl.where(feature <= 0, 0.0, 1.0)
     else:
         feature = tanh(query + key)
         slope = 1 - feature * feature

@@ -15,6 +15,7 @@ from ordered_memory.backends.triton.kernels_shared import (
     _load_slots,
     _matmul,
     _normalize,
+    _relu,
     _row_ptrs,
     _skipped_slots,
     _slots_from,
@@ -77,7 +78,7 @@ def _attend(queries, weights, tape, dropout, sizes, plan, token, before, running
     largest = tl.maximum(tl.max(scores, 1), -3.0e38)
     weight = mask * tl.exp(scores - largest[:, None])
     total = tl.sum(weight, 1)
-    return weight / tl.where(total > 0, total, 1.0)[:, None]
+    return weight / tl.where(total == 0, 1.0, total)[:, None]
 
 
 @jit
@@ -106,7 +107,7 @@ def _score(query_ptr, weights, tape, dropout, sizes, plan, pair, mask_row, valid
     if plan.NORMALIZED:
         normalized, _ = _normalize(key, sizes.size, sizes.key_epsilon, plan)
         key = normalized * tl.load(weights.key_norm + d) + tl.load(weights.key_norm_bias + d)
-        feature = tl.maximum(query + key, 0.0)
+        feature = _relu(query + key)
     else:
         feature = tanh(query + key)
     if plan.SCORE_MASKS:
@@ -211,7 +212,7 @@ def _hidden(weights, tape, dropout, sizes, plan, member, pair, mask_row, running
         value = _matmul(
             cell_inputs, valid, weights.w_in, start, 2 * sizes.padded, 4 * plan.PADDED, plan.FIRST, plan
         )
-        value = tl.maximum(value + tl.load(weights.b_in + column), 0.0)
+        value = _relu(value + tl.load(weights.b_in + column))
         if plan.CELL_MASKS:
             masks = _row_ptrs(dropout.hidden, mask_row, sizes.slots, 4 * plan.PADDED, plan.TEAM * plan.ROWS)
             value *= _load_dropout(masks + column, inside)

@@ -80,7 +80,8 @@ def _skipped_slots(tape, sizes, plan, team_token, team_running):
     """The number of slots, from the top, with →π_i = 0 in all rows of the team."""
     i = tl.arange(0, plan.BLOCK_SLOTS)
     p = _load_slots(tape.attention, team_token, sizes.slots, sizes, plan, team_running, plan.TEAM * plan.ROWS)
-    return tl.min(tl.where(tl.max(p, 0) > 0, i, sizes.slots), 0)
+    active = tl.max(tl.where(p == 0, 0, 1), 0)  # also where p is NaN
+    return tl.min(tl.where(active > 0, i, sizes.slots), 0)
 
 
 @jit
@@ -176,6 +177,12 @@ def _compose(gates, memory, above, plan, valid):
 def _gate(gate, valid):
     """Load a gate and apply the sigmoid."""
     return tl.sigmoid(tl.load(gate, mask=valid, other=0.0))
+
+
+@jit
+def _relu(x):
+    """As `torch.relu`: NaN remains, of which `tl.maximum` makes 0 on a GPU."""
+    return tl.where(x < 0, 0.0, x)
 
 
 @jit
