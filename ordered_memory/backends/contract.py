@@ -179,12 +179,12 @@ def prepare(
 
 
 def check_shapes(arguments: Arguments) -> None:
-    """Check the shapes that the C code and the kernels rely on.
+    """Check the shapes that the C code and the kernels of the gated cell rely on.
 
     Args:
         arguments: arguments of the recurrence.
     Raises:
-        ValueError: a tensor has the wrong shape.
+        ValueError: a tensor has the wrong shape, or one that the others need is None.
     """
     (steps, batch_size, size), (num_slots,) = arguments.inputs.shape, arguments.state.memory.shape[1:2]
     slots = (batch_size, num_slots, size)
@@ -212,6 +212,13 @@ def check_shapes(arguments: Arguments) -> None:
         if isinstance(tensor, Tensor) and tuple(tensor.shape) != shape:
             schema_name = SCHEMA_NAMES.get(name, name)
             raise ValueError(f"{schema_name} must have shape {shape}, got {tuple(tensor.shape)}")
+    weights, dropout = arguments.weights, arguments.dropout
+    normalized = weights.key_norm is not None or weights.key_norm_bias is not None
+    drawn = max(dropout.cell_drop_below, dropout.score_drop_below) > -NOISE_LEVELS // 2
+    needed = ["w_out", "b_out", *["key_norm", "key_norm_bias"] * normalized, *["seed"] * drawn]
+    for name in needed:
+        if tensors[name] is None:
+            raise ValueError(f"{name} must be a tensor for these arguments, got None")
 
 
 def _scaled_weights(modules: Modules, cell_factor: float, score_factor: float) -> Weights:

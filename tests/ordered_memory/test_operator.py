@@ -454,6 +454,17 @@ def test_the_operator_checks_what_it_is_called_with(argument):
         torch.ops.ordered_memory.native(*forward)
 
 
+@pytest.mark.parametrize("argument", ["w_out", "b_out", "key_norm", "key_norm_bias", "seed"])
+def test_the_operator_needs_the_tensors_that_it_reads(argument):
+    dropout = {"cell_dropout": 0.3} if argument == "seed" else {}
+    forward, backward = operator_arguments(make("native", score="normalized", **dropout), tokens())
+    for call, operator in ((forward, "native"), (backward, "native_backward")):
+        schema = getattr(torch.ops.ordered_memory, operator).default._schema
+        call[[one.name for one in schema.arguments].index(argument)] = None
+        with pytest.raises(ValueError, match=f"^{argument} must be a tensor for these arguments, got None"):
+            getattr(torch.ops.ordered_memory, operator)(*call)
+
+
 @pytest.mark.parametrize("shares", [0, -1])
 def test_the_operator_needs_a_share(shares):
     forward, backward = operator_arguments(make("native"), tokens())

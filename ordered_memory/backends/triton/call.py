@@ -48,9 +48,9 @@ class TritonImplementation(contract.Implementation):
         return [shape for shape in shapes._replace(attention=None) if shape is not None]
 
     def check(self, inputs: Arguments) -> None:
-        contract.check_shapes(inputs)
         if inputs.inputs.dtype != torch.float32 or inputs.weights.w_out is None:
             raise ValueError("backend 'triton' takes float32 inputs and the weights of the gated cell")
+        contract.check_shapes(inputs)
         check_triton(inputs.inputs.device)
 
     def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
