@@ -158,7 +158,8 @@ static void compose_backward(Share *s, int64_t t, int64_t i, int64_t first_row) 
             memcpy(masked, input, 2 * D * sizeof(scalar_t));
         store_row(s, s->masked_cell_inputs, at + k, 2 * D, masked);
         const scalar_t *restrict d_composed = s->d_composed + k * D;
-        const scalar_t *restrict gates = load_row(s, s->gates, saved + k, 4 * D, s->unrounded_row);
+        /* As in `gates_backward`, in the buffer of a mask: `masked` may be in that of a row. */
+        const scalar_t *restrict gates = load_row(s, s->gates, saved + k, 4 * D, s->mask);
         scalar_t *restrict d_memory = s->d_memory + (r * N + i) * D;
         scalar_t *restrict d_above = i ? s->d_candidate + (r * N + i - 1) * D : token_of(s, p->d_inputs, t, r);
         SIMD for (int64_t d = 0; d < D; d++) {

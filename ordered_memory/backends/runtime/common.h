@@ -8,9 +8,11 @@
 #endif
 
 /* Declare the vector versions of exp, which are in the libmvec of glibc 2.22 and newer. */
-#if defined(__x86_64__) && defined(__GLIBC__) && __GLIBC_PREREQ(2, 22)
+#if defined(__x86_64__) && defined(__GLIBC__)
+#if __GLIBC_PREREQ(2, 22) /* which other C libraries do not define */
 __attribute__((simd("notinbranch"))) float expf(float);
 __attribute__((simd("notinbranch"))) double exp(double);
+#endif
 #endif
 
 /* The dtype of the parameters. Every C file is compiled twice, for float and for double. */
