@@ -101,7 +101,8 @@ class Loop(Implementation):
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
     ) -> list[Tensor]:
-        saved_of_all, cell = Saved(*saved), inputs.cell.contiguous()
+        # A hook of saved tensors may have returned them with other strides.
+        saved_of_all, cell = Saved(*(tensor.contiguous() for tensor in saved)), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )

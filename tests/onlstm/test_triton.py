@@ -41,6 +41,22 @@ def test_the_kernels_equal_the_definition_with_all_gradients(dtype, batch_sizes,
     assert_equals_the_definition(triton_steps.run_recurrence, *arguments)
 
 
+def test_saved_tensors_may_come_back_from_a_hook_with_gaps():
+    layer = ONLSTM(4, 6, chunk_size=3, backend="triton", device=DEVICE)
+    x = torch.randn(3, 2, 4, device=DEVICE, requires_grad=True)
+
+    def gradients():
+        return torch.autograd.grad(layer(x)[0].sin().sum(), [x, *layer.parameters()])
+
+    expected = gradients()
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: torch.stack([tensor] * 2, -1), lambda pair: pair[..., 0]
+    ):
+        actual = gradients()
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other)
+
+
 def test_a_layer_by_name_in_both_directions():
     sizes = {"num_layers": 2, "bidirectional": True, "chunk_size": 3}
     layer = ONLSTM(4, 6, backend="triton", **sizes).to(DEVICE)

@@ -311,6 +311,36 @@ def test_without_gradients_the_results_are_the_same():
 
 
 @RUNS
+def test_saved_tensors_may_come_back_from_a_hook_with_gaps():
+    case = Case("additive", slots=2, batch=2, steps=2, dropout=0.3)  # nn.LayerNorm itself does not allow it
+    masks = case.draw_masks()
+    expected = case.run(triton.run_recurrence, masks=masks)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: torch.stack([tensor] * 2, -1), lambda pair: pair[..., 0]
+    ):
+        actual = case.run(triton.run_recurrence, masks=masks)
+    for name in expected:
+        assert_close(actual[name], expected[name], name)
+
+
+@RUNS
+def test_the_operator_takes_masks_with_any_strides():
+    case = Case(slots=3, batch=3, steps=2, dropout=0.3)
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, case.draw_masks())
+    masks = {
+        name: mask.contiguous(memory_format=torch.channels_last)
+        for name, mask in arguments.dropout._asdict().items()
+        if name.endswith("mask")
+    }
+    other = arguments._replace(dropout=arguments.dropout._replace(**masks))
+    with torch.no_grad():
+        expected, actual = (
+            triton.OPERATOR(*operators.flatten(each), False)[0] for each in (arguments, other)
+        )
+    assert_close(actual, expected)
+
+
+@RUNS
 def test_the_reverse_pass_can_be_run_twice():
     case = Case(slots=2, batch=1, steps=2)
     inputs = case.inputs.requires_grad_()

@@ -81,7 +81,9 @@ class TritonImplementation(contract.Implementation):
     ) -> list[Tensor]:
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
-        tape = _read_tape(inputs, results[0], saved)
+        # A hook of saved tensors may have returned them with other strides.
+        attention, *saved = (tensor.contiguous() for tensor in (results[0], *saved))
+        tape = _read_tape(inputs, attention, saved)
         gradients = _new_gradients(inputs, upstream)
         _launch(backward_kernel, inputs, tape, True, _device_lengths(inputs), gradients)
         computed = (
@@ -132,7 +134,7 @@ def _launch(
         CELL_MASKS=dropout.memory is not None,
     )
     constants = (inputs.threshold, inputs.norm_epsilon, inputs.key_epsilon)
-    sequences = (pad(inputs.inputs, padded).contiguous(), pad(inputs.queries, padded).contiguous())
+    sequences = (pad(inputs.inputs, padded), pad(inputs.queries, padded))
     weights = pad_to_blocks(pad_weights(inputs.weights, size), plan, operand, is_backward)
     arrivals = lengths.new_zeros(teams.number, ARRIVALS_STRIDE)
     with on_device(inputs.inputs):

@@ -40,13 +40,13 @@ def power_of_two_above(number: int) -> int:
 
 
 def pad(tensor: Tensor, width: int) -> Tensor:
-    """Pad the last axis with zeros.
+    """Pad the last axis with zeros. The result is contiguous.
 
     Args:
         tensor: tensor to pad.
         width: size of the last axis of the result.
     """
-    return F.pad(tensor, (0, width - tensor.shape[-1]))
+    return F.pad(tensor, (0, width - tensor.shape[-1])).contiguous()
 
 
 def unpad(tensor: Tensor, size: int) -> Tensor:
