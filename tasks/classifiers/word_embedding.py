@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from ordered_memory.checks import check_sentences
 from ordered_memory.devices import copy_to
 from tasks.spelling.escapes import escape
 
@@ -54,7 +55,10 @@ class WordEmbedding(nn.Module):
             sentences: B phrases with at most T words.
         Returns:
             (B, T, E), zero in padding.
+        Raises:
+            TypeError: a phrase is a text instead of a list of words.
         """
+        check_sentences("sentences", sentences)
         lengths = torch.tensor([len(words) for words in sentences])
         is_word = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
         table, rows = self._look_up([word.lower() for sentence in sentences for word in sentence])

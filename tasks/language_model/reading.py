@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
+from ordered_memory.checks import check_sentences
 from ordered_memory.devices import copy_to
 from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
@@ -158,7 +159,9 @@ def distances_of_sentences(
     Raises:
         UserError: a word is `<eos>`, a word is unknown and the vocabulary has no `<unk>`, or a distance is
             not finite.
+        TypeError: a sentence is a text instead of a list of words.
     """
+    check_sentences("sentences", sentences)
     vocabulary = trained.vocabulary
     ids = [
         vocabulary.encode(spell(words, vocabulary), location)

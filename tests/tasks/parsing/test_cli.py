@@ -342,6 +342,8 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     trained = load_model(directory / "text.safetensors")
     (distances,) = distances_of_sentences(trained, [words], ["here"])
     assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
+    with pytest.raises(TypeError, match="sentences must be lists of words, got the text 'the cat'"):
+        distances_of_sentences(trained, ["the cat"], ["here"])
 
 
 def test_a_word_with_a_no_break_space_is_one_leaf(directory, tmp_path, capsys):

@@ -96,6 +96,12 @@ def test_words_without_a_vector():
     assert torch.equal(rows[0, 0], trained.weight[2])
 
 
+@pytest.mark.parametrize("sentences", [["a good film"], "good", [["good"], "film"]])
+def test_a_text_in_place_of_words_is_refused(sentences):
+    with pytest.raises(TypeError, match="sentences must be lists of words, got the text '"):
+        WordEmbedding(["good"], 4)(sentences)
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_words_of_plain_text_have_the_vectors_of_the_treebanks_spelling(learned):
     words = ["-lrb-", "-rrb-", "and\\/or", "\\*", "a/b", "a\\/b"]
