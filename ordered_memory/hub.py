@@ -13,12 +13,14 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Collection
+import warnings
+from collections.abc import Collection, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import torch
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -100,8 +102,10 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
     The methods are those of `huggingface_hub.PyTorchModelHubMixin`, with two differences: the weights must be
     in safetensors format and match the model exactly, and a damaged directory raises a ValueError. A
     constructor argument is saved only if it is a JSON value or a NumPy number. So a dtype is not saved, nor
-    is an attribute that is set later. A model cannot be saved if `*args` has received values, which have no
-    names, or if a constructor argument is called `config` or has the name of a download option.
+    is an attribute that is set later. If any other value is not saved, such as a function, and the argument
+    has a default, `save_pretrained` warns: `from_pretrained` takes the default unless it is given the value.
+    A model cannot be saved if `*args` has received values, which have no names, or if a constructor argument
+    is called `config` or has the name of a download option.
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Self:
@@ -117,13 +121,25 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
                 for name, value in module._hub_mixin_config.items()
                 if _has_string_keys(value)
             }
+        if _SAVE_BY_MIXIN and (lost := [name for name, value in named.items() if cls._is_lost(name, value)]):
+            module._lost_arguments = lost
         return module
+
+    @classmethod
+    def _is_lost(cls, name: str, value: Any) -> bool:
+        """Whether a loaded model would have the default of an argument in place of this value."""
+        is_saved = cls._is_jsonable(value) and _has_string_keys(value)
+        if is_saved or isinstance(value, torch.dtype | torch.device):
+            return False
+        parameter = inspect.signature(cls.__init__).parameters.get(name)  # None: it is one of **options
+        return parameter is None or all(parameter.default is not other for other in (parameter.empty, value))
 
     def __init_subclass__(cls, **about: Any) -> None:
         coders = {np.generic: (np.generic.item, float)}  # to a JSON value, and back
         super().__init_subclass__(**{"coders": coders} | about)
 
     _nameless_arguments: tuple[Any, ...] = ()
+    _lost_arguments: Sequence[str] = ()
 
     usage = ""
     """Python code of the model card that calls the model, after `model = Class.from_pretrained(…)`."""
@@ -159,6 +175,12 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
                     f"{type(self).__name__} cannot be saved: the argument {name} of its constructor has the "
                     "name of one of `from_pretrained`; rename it"
                 )
+        if saves_arguments and self._lost_arguments:
+            warnings.warn(
+                f"{type(self).__name__} is saved without {', '.join(self._lost_arguments)}: not JSON. Unless "
+                "you give the same to from_pretrained, the loaded model has the defaults of these arguments",
+                stacklevel=2,
+            )
         url: str | None = super().save_pretrained(Path(save_directory), **options)
         return url
 

@@ -280,6 +280,35 @@ def test_a_dict_with_other_keys_than_strings_is_not_saved():
     assert "table" not in Named(1, table=[{1: "a"}]).arguments
 
 
+class Activated(torch.nn.Module, hub.HubMixin):
+    def __init__(self, first=None, activation="tanh", other=torch.tanh, **more):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"activation": torch.sigmoid}, "activation"),  # loaded with "tanh"
+        ({"other": torch.sigmoid, "first": np.zeros(2)}, "first, other"),
+        ({"first": {1: "a"}}, "first"),
+        ({"another": torch.sigmoid}, "another"),
+    ],
+)
+def test_an_argument_that_is_not_saved_is_told_where_a_default_would_replace_it(options, names, tmp_path):
+    with pytest.warns(UserWarning, match=f"Activated is saved without {names}: not JSON") as warned:
+        Activated(**options).save_pretrained(tmp_path)
+    assert warned[0].filename == __file__
+    Activated.from_pretrained(tmp_path)
+
+
+def test_what_a_copy_needs_not_is_not_told(tmp_path):  # warnings are errors
+    Activated(first=torch.float64, other=torch.tanh, more=torch.device("cpu")).save_pretrained(tmp_path / "a")
+    Named(torch.sigmoid).save_pretrained(tmp_path / "b")  # it has no default, so that loading raises an error
+    with pytest.raises(ValueError, match="missing 1 required positional argument: 'first'"):
+        Named.from_pretrained(tmp_path / "b")
+
+
 @pytest.mark.parametrize("recurrent", ["onlstm", "lstm"])
 @pytest.mark.parametrize("training", [False, True])
 def test_a_state_that_is_no_pair_is_a_type_error(recurrent, training):
