@@ -218,7 +218,8 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         files = RunDirectory(directory)
         results = files.read_results()
         if results is None:
-            raise UserError(f"{directory}: holds no finished run (no results.json)")
+            missing = "holds no finished run (no results.json)" if directory.exists() else "no such directory"
+            raise UserError(f"{directory}: {missing}")
         if files.results_text(results_text) is None or results["unit"] != task.unit:
             raise UserError(f"{files.results}: not the results of a run of this task")
         config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)

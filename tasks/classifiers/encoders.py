@@ -89,6 +89,8 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
                 f"--model {config.model}: {name} of Encoded must be {axes}, got shape {shape} for two "
                 "sequences of at most three tokens"
             )
+        if name == "merges" and (value.is_floating_point() or value.dtype == torch.bool):
+            raise UserError(f"--model {config.model}: merges of Encoded must be integers, got {value.dtype}")
     return encoder.train()
 
 

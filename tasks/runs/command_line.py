@@ -68,6 +68,9 @@ def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[st
     Returns:
         The exit status: 0 for success, 2 for bad input (reported in one line), 130 if interrupted, 141 if the
         reader of the output, such as `head`, has closed the pipe.
+    Raises:
+        SystemExit: `--help`, with status 0, or an option that does not exist or has a value of another kind,
+            with status 2.
     """
     if arguments is None:
         _prepare_process()

@@ -360,5 +360,7 @@ def test_runs_of_another_task_and_unfinished_ones_are_refused(small_runs, tmp_pa
     (tmp_path / "logic" / "results.json").unlink()
     assert MAIN["logic"](["report", str(tmp_path / "logic")]) == 2
     assert "holds no finished run (no results.json)" in capsys.readouterr().err
+    assert MAIN["logic"](["report", str(tmp_path / "logics")]) == 2
+    assert f"{tmp_path / 'logics'}: no such directory\n" in capsys.readouterr().err
     assert MAIN["listops"](["report"]) == 2
     assert "name the directories of one or more finished runs" in capsys.readouterr().err

@@ -196,6 +196,16 @@ def test_what_trees_are_read_from_in_another_layout_is_told_before_training(fiel
         build_encoder(config, 6)
 
 
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.bool"])
+def test_merges_that_are_no_integers_are_told_before_training(dtype, directory):
+    merges = f"embedded.new_zeros(len(lengths), embedded.shape[1] - 1, dtype={dtype})"
+    config = an_encoder_that_returns(
+        f"Encoded(embedded.new_zeros(len(lengths), 8), merges={merges})", directory
+    )
+    with pytest.raises(UserError, match=f"merges of Encoded must be integers, got {dtype}"):
+        build_encoder(config, 6)
+
+
 def an_encoder_that_returns(result, directory):
     """The configuration of an encoder whose `forward` returns the value of an expression."""
     lines = (
