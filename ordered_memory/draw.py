@@ -247,8 +247,9 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
     """
     values = _array(distances)
     if values.shape != (len(words),) or not np.isfinite(values).all():
+        got = values.tolist() if values.shape == (len(words),) else f"shape {values.shape}"
         raise ValueError(
-            f"expected distances to be {len(words)} finite numbers, one for each word, got {values.tolist()}"
+            f"expected distances to be {len(words)} finite numbers, one for each word, got {got}"
         )
     check_words("words", words)
     words = [_one_line(word) for word in words]

@@ -163,8 +163,12 @@ def test_bars_of_text_keep_words_values_and_order():
     assert [line.count("█") for line in lines] == [0, 40, 10]
     assert "0.00" in distances_text([0.0], ["a"])
     assert distances_text(torch.tensor([1.0, 2.0], requires_grad=True), ["a", "b"]).count("█") == 60
-    for bad in ([1.0], [1.0, float("nan")], [[1.0, 2.0]]):
-        with pytest.raises(ValueError, match="to be 2 finite numbers, one for each word, got"):
+    for bad, got in (
+        ([1.0], r"shape \(1,\)"),
+        ([1.0, float("nan")], r"\[1\.0, nan\]"),
+        (torch.zeros(3, 2), r"shape \(3, 2\)"),  # of a batch, whose values would fill a screen
+    ):
+        with pytest.raises(ValueError, match=f"to be 2 finite numbers, one for each word, got {got}$"):
             distances_text(bad, ["a", "b"])
 
 
