@@ -158,8 +158,8 @@ def to_json(traces: Sequence[Trace]) -> str:
     Returns:
         The text of the JSON document.
     Raises:
-        TypeError: one trace instead of a list, an entry that is not a trace, or a value that JSON does not
-            have.
+        TypeError: one trace instead of a list, an entry that is not a trace, an answer that is not an
+            `Answer`, or a value that JSON does not have.
         ValueError: a number is NaN or infinity.
     Example:
         >>> to_json([{"tokens": ["a"], "caption": "", "direction": "forward", "words": [0]}])[:52]
@@ -177,8 +177,21 @@ def to_json(traces: Sequence[Trace]) -> str:
     text = json.dumps(
         document, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_as_numbers
     )
+    for i, trace in enumerate(traces):
+        if "answer" in trace and not _is_answer(trace["answer"]):
+            raise TypeError(
+                f"the answer of traces[{i}] must be a dictionary with classes, probabilities (a list, one "
+                f"for each class) and true (an index or None), got {reprlib.repr(trace['answer'])}"
+            )
     # A lone surrogate cannot be encoded in UTF-8, but it can be escaped in JSON.
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def _is_answer(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not value.keys() >= Answer.__annotations__.keys():
+        return False
+    classes, probabilities = value["classes"], value["probabilities"]
+    return not isinstance(probabilities, Mapping) and len(classes) == len(probabilities)
 
 
 def _as_numbers(value: Any) -> Any:

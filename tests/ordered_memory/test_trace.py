@@ -274,6 +274,24 @@ def test_a_trace_may_have_numbers_of_torch_and_numpy() -> None:
         to_json([trace | {"answer": {1}}])  # type: ignore[typeddict-item]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "yes",
+        {"classes": ["no", "yes"], "probabilities": [0.2, 0.8]},  # shown as wrong
+        {"classes": ["no", "yes"], "probabilities": {"no": 0.2, "yes": 0.8}, "true": 0},
+        {"classes": ["no", "yes"], "probabilities": [1.0], "true": None},
+    ],
+)
+def test_an_answer_that_no_page_can_show_is_named(wrong: Any) -> None:
+    traces = [read_tree((0, 1), ["a", "b"]), read_tree((0, 1), ["a", "b"]) | {"answer": wrong}]
+    for write in (to_json, viewer_page, embed):
+        with pytest.raises(
+            TypeError, match=r"^the answer of traces\[1\] must be a dictionary with classes, "
+        ):
+            write(traces)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_every_dtype_is_read_with_gradients_or_without(dtype: torch.dtype) -> None:
     attention = hard((0, 2, 1, 2), 3)
