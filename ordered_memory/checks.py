@@ -140,20 +140,6 @@ def check_words(name: str, words: Iterable[object]) -> None:
             raise TypeError(f"{name}[{i}] must be a string, got {reprlib.repr(word)}")
 
 
-def check_sentences(name: str, sentences: Iterable[object]) -> None:
-    """Check that no sentence is a text, whose characters would be read as words.
-
-    Args:
-        name: name of the argument, for the error message.
-        sentences: value of the argument, or a text in its place.
-    Raises:
-        TypeError: a sentence is a string.
-    """
-    for sentence in sentences:
-        if isinstance(sentence, str):
-            raise TypeError(f"{name} must be lists of words, got the text {reprlib.repr(sentence)}")
-
-
 def check_device(name: str, tensor: Tensor, like: Tensor, error: type[Exception] = ValueError) -> None:
     """Check that a tensor is on the same device as another.
 

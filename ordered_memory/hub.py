@@ -132,7 +132,7 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
         if is_saved or isinstance(value, torch.dtype | torch.device):
             return False
         parameter = inspect.signature(cls.__init__).parameters.get(name)  # None: it is one of **options
-        return parameter is None or all(parameter.default is not other for other in (parameter.empty, value))
+        return parameter is None or not (parameter.default is parameter.empty or parameter.default is value)
 
     def __init_subclass__(cls, **about: Any) -> None:
         coders = {np.generic: (np.generic.item, float)}  # to a JSON value, and back

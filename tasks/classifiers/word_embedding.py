@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from ordered_memory.checks import check_sentences
 from ordered_memory.devices import copy_to
+from tasks.runs.options import check_sentences
 from tasks.spelling.escapes import escape
 
 
@@ -58,7 +58,7 @@ class WordEmbedding(nn.Module):
         Raises:
             TypeError: a phrase is a text instead of a list of words.
         """
-        check_sentences("sentences", sentences)
+        check_sentences(sentences)
         lengths = torch.tensor([len(words) for words in sentences])
         is_word = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
         table, rows = self._look_up([word.lower() for sentence in sentences for word in sentence])

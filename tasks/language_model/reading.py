@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from onlstm.language_model import LanguageModelBase
-from ordered_memory.checks import check_sentences
 from ordered_memory.devices import copy_to
 from ordered_memory.trace import Trace, read_distances
 from tasks.language_model.model import Trained, load_model
@@ -20,7 +19,7 @@ from tasks.language_model.tokenization import Tokenizer
 from tasks.language_model.vocabulary import EOS_ID, UNKNOWN, Vocabulary
 from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_text
+from tasks.runs.options import check_sentences, check_text
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
 LONGEST_TRACED = 300
@@ -161,7 +160,7 @@ def distances_of_sentences(
             not finite.
         TypeError: a sentence is a text instead of a list of words.
     """
-    check_sentences("sentences", sentences)
+    check_sentences(sentences)
     vocabulary = trained.vocabulary
     ids = [
         vocabulary.encode(spell(words, vocabulary), location)

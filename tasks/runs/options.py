@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tasks.runs.errors import UserError
@@ -116,6 +117,19 @@ def check_text(text: str, where: str) -> None:
         raise UserError(
             f"{where}: expected Unicode text, got {text[position]!a} as character {position + 1}"
         ) from None
+
+
+def check_sentences(sentences: Iterable[object]) -> None:
+    """Check that sentences are lists of words. The characters of a text would be read as words.
+
+    Args:
+        sentences: value of the argument of this name, or a text in its place.
+    Raises:
+        TypeError: a sentence is a text.
+    """
+    for sentence in sentences:
+        if isinstance(sentence, str):
+            raise TypeError(f"sentences must be lists of words, got the text {reprlib.repr(sentence)}")
 
 
 def argument_error(error: ValueError, options: Any) -> UserError:

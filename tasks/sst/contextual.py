@@ -165,10 +165,11 @@ class ContextualEmbedding(nn.Module):
         self.fingerprint = fingerprint(self.tokenizer.directory, self.tokenizer.vocabulary)
         self.encoder: nn.Module
         if fine_tune:
-            self.encoder = encoder.train()
+            self.encoder = encoder
         else:
             object.__setattr__(self, "encoder", encoder.requires_grad_(False))  # not as a submodule
         self._warn_of_padding()
+        self.encoder.train(fine_tune)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ContextualEmbedding:
         if not self.fine_tune:
@@ -194,17 +195,14 @@ class ContextualEmbedding(nn.Module):
 
     @torch.no_grad()
     def _warn_of_padding(self) -> None:
-        """Warn on standard error if padding changes what the encoder computes, as it ignores the mask."""
+        """Warn on standard error if padding changes what the encoder, in evaluation mode, computes."""
         alone = self.tokenizer.tokenize([["a", "b"]])
         columns = min(8, self.tokenizer.max_pieces - alone.ids.shape[1])
         padded = alone._replace(
             ids=functional.pad(alone.ids, (0, columns), value=self.tokenizer.padding_id),
             words=functional.pad(alone.words, (0, columns), value=-1),
         )
-        is_training = self.encoder.training
-        self.encoder.eval()
         (expected, _), (found, _) = self(alone), self(padded)
-        self.encoder.train(is_training)
         error = ((found - expected).abs().max() / expected.abs().max()).item()
         if error > PADDING_TOLERANCE:
             print(
