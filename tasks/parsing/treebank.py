@@ -339,7 +339,9 @@ def _texts_of_zip(path: Path) -> Iterator[tuple[str, str]]:
     content = path.read_bytes()  # errors of the disk are raised here, errors of the archive below
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            names = _choose_files(sorted(archive.namelist(), key=PurePosixPath), f"{path}", "zip file")
+            # A member that was replaced may be listed twice; `open` reads its last version.
+            listed = sorted(dict.fromkeys(archive.namelist()), key=PurePosixPath)
+            names = _choose_files(listed, f"{path}", "zip file")
             yield from _decode_all(path, names, archive.open)
     except UserError:
         raise

@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+import warnings
 import zipfile
 from collections import Counter
 
@@ -167,6 +168,14 @@ def test_files_of_a_zip_are_in_the_order_of_those_of_a_directory(tmp_path):
     for path in (tmp_path / "all", tmp_path / "all.zip"):
         words = [word for sentence in read_treebank(path).sentences for word in sentence.words]
         assert words == ["first", "then", "second"]
+
+
+def test_a_file_that_was_replaced_in_a_zip_is_read_once(tmp_path):
+    for mode, word in (("w", "first"), ("a", "second")):
+        with zipfile.ZipFile(tmp_path / "all.zip", mode) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the duplicate name
+            archive.writestr("x.mrg", tree_of(word))
+    assert [sentence.words for sentence in read_treebank(tmp_path / "all.zip").sentences] == [["second"]]
 
 
 def test_compressed_files_are_read_in_a_directory_and_a_zip_file(tmp_path):
