@@ -96,7 +96,7 @@ class TreebankConfig(CommandConfig):
     all others: for treebanks with other tags, such as `--drop-tags PU` for the Chinese Treebank. By default
     the words of all tags that are not word tags of the Penn Treebank are removed."""
     max_words: int | None = None
-    """Leave out sentences with more words than this, punctuation not counted."""
+    """Leave out sentences with more words than this; punctuation counts only with --keep-punctuation."""
 
     def check(self) -> None:
         super().check()

@@ -542,6 +542,16 @@ def test_long_sentences_are_left_out_of_a_score_as_of_an_evaluation(directory, t
     assert fails(capsys, *limited, "2") == "--max-words 2 leaves none of 3 sentences"
 
 
+def test_punctuation_that_is_kept_counts_for_the_maximum_number_of_words(tmp_path):
+    gold, trees, results = (tmp_path / name for name in ("gold.mrg", "trees.txt", "results.json"))
+    gold.write_text("(S (NN a) (NN b) (. .))\n(S (NN c) (NN d))\n")
+    trees.write_text("(a b .)\n(c d)\n")
+    options = ["--treebank", str(gold), "--json", str(results), "--max-words", "2"]
+    for more, too_long in (([], 0), (["--keep-punctuation"], 1)):
+        assert main(["score", str(trees), *options, *more]) == 0
+        assert json.loads(results.read_text())["too_long"] == too_long
+
+
 def test_the_tree_of_a_long_sentence_is_not_scored_for_the_next_one(tmp_path):
     gold, results = tmp_path / "gold.mrg", tmp_path / "results.json"
     gold.write_text("(S (X (NN a) (NN b)) (X (NN c) (NN d)))\n(S (NN a) (X (NN b) (NN c)))\n")
