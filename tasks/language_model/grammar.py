@@ -6,7 +6,8 @@
     SBAR → that VP[n] | that S
     VP   → V | V and V | V PP | T NP | W SBAR
 
-Subject and verb agree in number n across anything between them.
+Subject and verb agree in number n across anything between them. After a noun, S in `that S` is NP[m] T[m]:
+the noun is the object of T.
 """
 
 from __future__ import annotations
