@@ -16,7 +16,7 @@ from torch.nn.functional import embedding
 
 from ordered_memory.devices import copy_to
 from tasks.runs.options import check_sentences
-from tasks.spelling.escapes import escape
+from tasks.spelling.escapes import escape, undo_escapes
 
 
 class WordEmbedding(nn.Module):
@@ -24,8 +24,9 @@ class WordEmbedding(nn.Module):
 
     A word is looked up as it is written or else as the treebank spells it (`(` as `-lrb-`). If it is in the
     vocabulary in neither spelling, it gets the vector of the unknown word if vectors are learned, and a
-    random vector if they are frozen. The random vector depends only on the word and on the
-    standard deviation of the vectors that the embedding was created with, so it is the same in every run.
+    random vector if they are frozen. The random vector depends only on the word, in either spelling, and
+    on the standard deviation of the vectors that the embedding was created with, so it is the same in every
+    run.
 
     Args:
         vocabulary: distinct words in lower case.
@@ -96,7 +97,8 @@ class WordEmbedding(nn.Module):
             (n, E).
         """
         scale = self.weight[: self._first_words].float().std(0, correction=0)  # NumPy has no bfloat16
-        return torch.from_numpy(draw_vectors(words, scale.cpu().numpy(), seed=0)).to(self.weight)
+        plain = [undo_escapes(word) for word in words]
+        return torch.from_numpy(draw_vectors(plain, scale.cpu().numpy(), seed=0)).to(self.weight)
 
     def save_vectors(self) -> None:
         """Include frozen vectors in the state dict from now on, if they are not."""

@@ -112,6 +112,7 @@ def test_words_of_plain_text_have_the_vectors_of_the_treebanks_spelling(learned)
     assert embedding.unknown([*plain, "/"]) == ["/"]
     assert torch.equal(embedding([plain]), embedding([words[:5]]))  # a word as it is written comes first
     assert embedding([["*"]])[0, 0].tolist() == [12, 13, 14, 15]
+    assert torch.equal(embedding([["odd/even"]]), embedding([["odd\\/even"]]))  # without a vector, too
 
 
 @pytest.mark.parametrize(
