@@ -175,7 +175,7 @@ class LanguageModel(LanguageModelBase):
     The regularization is that of AWD-LSTM, as in ON-LSTM §5.1: dropout of whole words in the embedding;
     locked dropout, with one mask for all time steps, on the embedded words, between layers and after the last
     layer; and DropConnect on the recurrent weights, with one mask per call. The output layer may share the
-    weights of the embedding.
+    weights of the embedding. The default values are those of the paper's model of the Penn Treebank.
 
     The probabilities of dropout are also attributes. Setting one takes effect at the next call.
     `save_pretrained` saves the arguments of the constructor, not what attributes are set to later.
