@@ -59,6 +59,7 @@ def main() -> None:
         optimizer.step()
     print(f"perplexity of the last segment: {loss.exp():.2f}")
 
+    model.eval()  # no dropout, if you add some
     sentence = ["the", "cat", "near", "the", "dog", "sees", "a", "bird"]
     with torch.inference_mode():
         read = ["<eos>", *sentence]  # a sentence follows the end of another one, whose distance is left out

@@ -1,4 +1,7 @@
-"""An encoder of your own in the tasks: python -m tasks.logic --preset demo --model own_encoder:GRU"""
+"""An encoder of your own in the tasks. Run this in the directory of this file:
+
+python -m tasks.logic --preset demo --model own_encoder:GRU
+"""
 
 import torch
 from torch import Tensor, nn

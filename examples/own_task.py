@@ -34,7 +34,7 @@ from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.hub import ExportConfig
 
-CLASSES = ("negative", "positive")
+CLASSES = ("negative", "positive")  # the labels in your files
 
 
 @dataclass

@@ -42,14 +42,14 @@ def main() -> None:
     model = Tagger(vocabulary=3, tags=2)
     model, optimizer = fabric.setup(model, torch.optim.Adam(model.parameters(), lr=0.02))
     for _ in range(STEPS):
-        tokens, tags = draw(32)
+        tokens, tags = fabric.to_device(draw(32))
         loss = F.cross_entropy(model(tokens), tags)
         optimizer.zero_grad()
         fabric.backward(loss)
         optimizer.step()
     model.eval()
     with torch.inference_mode():
-        tokens, tags = draw(200)
+        tokens, tags = fabric.to_device(draw(200))
         correct = model(tokens).argmax(-1) == tags
     print(f"accuracy {correct.float().mean():.2f}")
 
