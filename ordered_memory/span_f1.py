@@ -162,7 +162,8 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     children or more. This does not hold for the Penn Treebank, where EVALB (with COLLINS.prm) gives other
     numbers: it counts every node above the part-of-speech tags, including nodes over one word and each node
     of a unary chain. Here a span counts once, and only if it has two words or more. EVALB also deletes an
-    outermost node only if its label is TOP (in other parameter files ROOT or S1), and counts it otherwise.
+    outermost node only if its label is TOP (ROOT in the COLLINS.prm that comes with the authors' code, S1 in
+    other parameter files), and counts it otherwise.
 
     `level="sentence", whole_sentence=False` is the convention of ON-LSTM's evaluation.
 
