@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NotRequired, TypedDict
 
 from ordered_memory.tree_recovery import ReadingDirection
@@ -181,7 +181,8 @@ def to_json(traces: Sequence[Trace]) -> str:
         if "answer" in trace and not _is_answer(trace["answer"]):
             raise TypeError(
                 f"the answer of traces[{i}] must be a dictionary with classes, probabilities (a list, one "
-                f"for each class) and true (an index or None), got {reprlib.repr(trace['answer'])}"
+                "for each class) and true (an index or None), for one class or more, got "
+                f"{reprlib.repr(trace['answer'])}"
             )
     # A lone surrogate cannot be encoded in UTF-8, but it can be escaped in JSON.
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)
@@ -190,8 +191,12 @@ def to_json(traces: Sequence[Trace]) -> str:
 def _is_answer(value: Any) -> bool:
     if not isinstance(value, Mapping) or not value.keys() >= Answer.__annotations__.keys():
         return False
-    classes, probabilities = value["classes"], value["probabilities"]
-    return not isinstance(probabilities, Mapping) and len(classes) == len(probabilities)
+    classes, probabilities, true = value["classes"], value["probabilities"], value["true"]
+    for part in (classes, probabilities):
+        if isinstance(part, str | Mapping) or not isinstance(part, Sized):
+            return False
+    known = not isinstance(true, bool) and true in range(len(classes))
+    return 0 < len(classes) == len(probabilities) and (true is None or known)
 
 
 def _as_numbers(value: Any) -> Any:

@@ -281,6 +281,13 @@ def test_a_trace_may_have_numbers_of_torch_and_numpy() -> None:
         {"classes": ["no", "yes"], "probabilities": [0.2, 0.8]},  # shown as wrong
         {"classes": ["no", "yes"], "probabilities": {"no": 0.2, "yes": 0.8}, "true": 0},
         {"classes": ["no", "yes"], "probabilities": [1.0], "true": None},
+        {"classes": [], "probabilities": [], "true": None},  # shown as "undefined", as the next three
+        {"classes": ["no", "yes"], "probabilities": [0.2, 0.8], "true": 2},
+        {"classes": ["no", "yes"], "probabilities": [0.2, 0.8], "true": "yes"},
+        {"classes": ["no", "yes"], "probabilities": [0.2, 0.8], "true": True},
+        {"classes": "ny", "probabilities": [0.2, 0.8], "true": None},
+        {"classes": {0: "no", 1: "yes"}, "probabilities": [0.2, 0.8], "true": None},
+        {"classes": 2, "probabilities": [0.2, 0.8], "true": None},
     ],
 )
 def test_an_answer_that_no_page_can_show_is_named(wrong: Any) -> None:
