@@ -29,13 +29,21 @@ LEAF_WIDTH, LEVEL_HEIGHT, MARGIN = 34, 18, 14
 CHARACTER_WIDTH = 7.3
 """Width of a character in pixels; Chinese ones and emoji take two. LEAF_WIDTH is enough for four."""
 MAX_HORIZONTAL_LABEL = 5
-"""Longest token, in characters, that fits horizontally under a column of a heat map."""
+"""Longest token, in columns of text, that fits horizontally under a column of a heat map."""
+LONGEST_LABEL = 20
+"""Maximum number of characters of a word in a figure, whose axes need the room."""
 BAR_WIDTH = 40
 INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
 
 _FILLER = "\x00"
 """The second column of a wide character while nltk arranges words; `_one_line` removes it from words."""
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def _label(word: str) -> str:
+    """A word for a figure, on one line; of a long one, its beginning."""
+    word = _one_line(word)
+    return word if len(word) <= LONGEST_LABEL else f"{word[: LONGEST_LABEL - 1]}…"
 
 
 def _one_line(word: str) -> str:
@@ -196,7 +204,8 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
         tokens: the T tokens.
         title: title of the figure.
     Returns:
-        A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom.
+        A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom. Of a
+        token of more than 20 characters, the beginning is shown.
     Raises:
         TypeError: a token is not a string.
         ValueError: the attention is not (T, N) for T tokens.
@@ -210,17 +219,14 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
         raise ValueError(f"attention must be (T, N) with T = {len(tokens)} tokens, got {values.shape}")
     check_words("tokens", tokens)
     steps, slots = values.shape
-    figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots)
+    labels = [_label(token) for token in tokens]
+    widest = max(map(_columns, labels), default=0)
+    vertical = steps > 30 or widest > MAX_HORIZONTAL_LABEL
+    figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots + 0.07 * widest * vertical)
     axes = figure.add_subplot()
     image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    vertical = steps > 30 or any(len(token) > MAX_HORIZONTAL_LABEL for token in tokens)
     axes.set_xticks(
-        range(steps),
-        [_one_line(token) for token in tokens],
-        family="monospace",
-        fontsize=8,
-        rotation=90 * vertical,
-        parse_math=False,
+        range(steps), labels, family="monospace", fontsize=8, rotation=90 * vertical, parse_math=False
     )
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")
@@ -273,7 +279,8 @@ def distances_figure(
         trees: a tree for each layer.
         names: a name for each layer.
     Returns:
-        A figure with the words from left to right.
+        A figure with the words from left to right. Of a word of more than 20 characters, the beginning is
+        shown.
     Raises:
         TypeError: an entry of `trees` is not a tree, or a word is not a string.
         ValueError: there is no layer, the distances do not have a row for each name and tree and a column for
@@ -309,7 +316,7 @@ def distances_figure(
         bar_axes.spines[["top", "right"]].set_visible(False)
         bar_axes.set_xticks(
             range(len(words)),
-            [_one_line(word) for word in words],
+            [_label(word) for word in words],
             rotation=35,
             ha="right",
             rotation_mode="anchor",

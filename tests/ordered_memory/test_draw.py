@@ -247,6 +247,24 @@ def test_figures_with_any_word_and_title_can_be_saved(word, kind):
         assert len(ticks[1].splitlines()) == 1
 
 
+@pytest.mark.filterwarnings("error:constrained_layout")
+def test_long_words_leave_room_for_the_axes():
+    for figure in (
+        attention_figure(np.zeros((2, 1)), ["W" * 200, "b"]),
+        distances_figure([[1.0, 2.0]], ["W" * 200, "b"], [(0, 1)], ["layer"]),
+    ):
+        figure.savefig(io.BytesIO())
+        labels = [label.get_text() for axes in figure.axes for label in axes.get_xticklabels()]
+        assert "W" * 19 + "…" in labels
+        assert all(axes.get_window_extent().height > 10 for axes in figure.axes)
+
+
+def test_words_of_wide_characters_do_not_overlap_below_a_heat_map():
+    for word, rotation in (("abcde", 0), ("漢字漢", 90)):
+        labels = attention_figure(np.zeros((2, 3)), [word, word]).axes[0].get_xticklabels()
+        assert [label.get_rotation() for label in labels] == [rotation] * 2
+
+
 def test_tensors_that_need_gradients_are_drawn():
     attention = torch.rand(4, 3, dtype=torch.float32, requires_grad=True)
     (image,) = attention_figure(attention, WORDS).axes[0].images
