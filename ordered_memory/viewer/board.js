@@ -56,7 +56,7 @@ class Board {
       parts.push(
         heading("Stack", "after this step, the top first; dashed: joined into another, and erased"),
         stack.element,
-        heading("Attention", "ringed: where the token attends most", shown),
+        heading("Attention", "full color: 1; ringed: the largest p", shown),
         attention.element);
     }
     for (const { layer, chosen, element: bars } of this.distances) {
@@ -95,19 +95,20 @@ class Board {
         heading("True tree", "with the values in the data"), tree.element, tokenRow(trace.tokens, this.columns, numbers)];
     }
     const found = `${missing.filter((gone) => !gone).length} of its ${counted(missing.length, "constituent")}`;
-    return [heading("True tree", `${found} are in the induced tree; dashed: those that are not`),
+    return [heading("True tree", `${found} in the induced tree; dashed: the others`),
       tree.element, tokenRow(trace.tokens, this.columns, numbers)];
   }
 
   /** The meaning of colors and dashes, if the tree has any. */
   legend() {
-    const { nodes, trace } = this;
+    const { nodes, trace, timeline } = this;
     const parts = [];
-    if (nodes.some((node) => node.in_true_tree === false)) {
-      const line = shape("svg", { class: "om-marked", width: 26, height: 8, "aria-hidden": "true" },
-        shape("path", { class: "om-branch", d: "M1 4H25" }));
-      parts.push(element("span", {}, line, " not in the true tree"));
-    }
+    /** @type {(kind: string, text: string) => HTMLElement} */
+    const line = (kind, text) => element("span", {},
+      shape("svg", { class: kind, width: 26, height: 8, "aria-hidden": "true" }, shape("path", { class: "om-branch", d: "M1 4H25" })),
+      ` ${text}`);
+    if (timeline && nodes.length) parts.push(line("om-current", `${timeline.topDown ? "split" : "built"} in this step`));
+    if (nodes.some((node) => node.in_true_tree === false)) parts.push(line("om-marked", "not in the true tree"));
     const ofNodes = [...nodes, ...(trace.true_nodes ?? [])].some((node) => node.value !== undefined);
     if (ofNodes || trace.token_values || trace.true_token_values) {
       parts.push(element("span", {}, "negative ", element("i", { class: "om-scale" }), " positive"));

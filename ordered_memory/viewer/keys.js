@@ -1,5 +1,5 @@
 // Keys: left, right, Home and End move through time, and space plays. In the tree, up and down go from node
-// to node.
+// to node. Escape hides the note beside the pointer.
 
 /** @type {Board | undefined} the board that keys go to while nothing has the focus */
 let active;
@@ -14,6 +14,7 @@ function listenToKeys(board) {
 }
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") for (const one of document.querySelectorAll(".om-board")) boards.get(one)?.light.off();
   if (event.target === document.body) pressActive(event);
 });
 

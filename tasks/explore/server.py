@@ -30,6 +30,7 @@ from starlette.routing import Route
 from ordered_memory import viewer
 from tasks.explore.models import MAX_SLOTS, Model
 from tasks.explore.texts import LANGUAGES, LONGEST_RANDOM, Texts
+from tasks.reporting.traces import explanation
 from tasks.runs.errors import EXIT_INTERRUPTED, UserError
 
 HOSTS = ("127.0.0.1", "localhost")
@@ -68,7 +69,7 @@ class Explorer:
         return HTMLResponse(self._page, headers=HEADERS | self._policy)
 
     async def read(self, request: Request) -> Response:
-        """Apply a model to texts: `{"traces": […], "note": …}`.
+        """Apply a model to texts: `{"traces": […], "note": …, "about": explanation of the traces}`.
 
         Args:
             request: `{"model": name, "texts": […], "num_slots": number or null}`.
@@ -79,7 +80,9 @@ class Explorer:
         num_slots = _number(request_data, "num_slots", "the number of slots")
 
         def answer() -> Response:
-            return JSONResponse(model.read(texts, num_slots)._asdict(), headers=HEADERS)
+            reading = model.read(texts, num_slots)
+            about = explanation(reading.traces)
+            return JSONResponse({**reading._asdict(), "about": about}, headers=HEADERS)
 
         async with self._reading:  # models are not thread-safe
             if await request.is_disconnected():  # the page has sent another request since

@@ -15,9 +15,9 @@ from tasks.runs.files import check_writable_file, write_atomically
 
 STANDARD_OUTPUT = Path("-")
 ATTENTION = (
-    "pₜ is the attention of token t over the memory slots; slot 1 is the top of the stack. The subtrees down"
-    " to the slot with the most attention are joined into one, and the token is put on top. In this way a "
-    "tree grows while the model reads."
+    "The model keeps what is not finished on a stack of memory slots; slot 1 is the top. p is how much a "
+    "token attends to each slot. The subtrees down to the slot with the largest p are joined into one, and "
+    "the token is put on top. In this way a tree grows while the model reads."
 )
 DISTANCES = (
     "The distance of a word is large if a constituent ends before it. Trees are decoded from the distances "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -223,6 +224,51 @@ def test_every_reading_answers_to_keys(explore: Any) -> None:
         page.locator("h1").click()
         page.keyboard.press("Home")
         assert page.locator(".om-count").inner_text().startswith("1 /")
+
+
+def test_what_is_shown_is_explained(explore: Any, small_runs: dict[str, str]) -> None:
+    page = explore()
+    about = page.locator("#about")
+    assert about.inner_text().startswith("The model keeps what is not finished on a stack of memory slots")
+    page.get_by_label("Model").select_option(small_runs["language_model"])
+    about.get_by_text("The distance of a word is large").wait_for()
+    page.get_by_label("Sentence").fill("")
+    page.get_by_label("Sentence").press("Enter")
+    page.locator("#error:not(:empty)").wait_for()
+    assert not about.is_visible()
+
+
+def luminance(color: str) -> float:
+    """The relative luminance of "rgb(…)" or "color(srgb …)", as the WCAG define it."""
+    numbers = [float(number) for number in re.findall(r"[\d.]+", color)][:3]
+    if color.startswith("rgb"):
+        numbers = [number / 255 for number in numbers]
+    linear = [n / 12.92 if n <= 0.04045 else ((n + 0.055) / 1.055) ** 2.4 for n in numbers]
+    return sum(weight * n for weight, n in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_boxes_and_the_number_of_slots_are_seen(explore: Any, scheme: str) -> None:
+    """Axe looks neither at borders nor at placeholders."""
+    page = explore(color_scheme=scheme)
+    found = page.evaluate(
+        """() => {
+          const slots = document.querySelector("#slots");
+          const { backgroundColor, borderTopColor } = getComputedStyle(slots);
+          return [backgroundColor, borderTopColor, getComputedStyle(slots, "::placeholder").color];
+        }"""
+    )
+    background, border, number = map(luminance, found)
+    for color, least in ((border, 3.0), (number, 4.5)):
+        low, high = sorted((color, background))
+        assert (high + 0.05) / (low + 0.05) >= least
+
+
+def test_all_of_a_long_text_is_on_paper(explore: Any) -> None:
+    page = explore(f"#model=ListOps&text=[SM {'1 ' * 900}]")
+    page.emulate_media(media="print")
+    assert page.get_by_label("Expression").evaluate("box => box.scrollHeight - box.clientHeight") <= 0
+    assert page.locator("form button:visible").count() == 0
 
 
 def test_what_a_model_answers_is_told_to_those_who_do_not_see_it(explore: Any) -> None:

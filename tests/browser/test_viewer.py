@@ -386,6 +386,39 @@ def test_a_finger_is_told_what_it_taps(show: Any) -> None:
     assert not note.is_visible()
 
 
+def test_escape_hides_the_note(show: Any) -> None:
+    page = show([example(5, example=0), example(5, example=0)])
+    page.locator(".om-node[data-id='5'] circle").last.hover()
+    note = page.locator(".om-tip:visible")
+    assert note.count() == 1
+    page.keyboard.press("Escape")
+    assert note.count() == 0
+    assert page.locator(".om-lit").count() == 0
+
+
+def test_what_is_chosen_and_pointed_at_is_seen_where_colors_are_forced(show: Any) -> None:
+    page = show([example(5), example(6)], forced_colors="active")
+
+    def corner(selector: str) -> bytes:
+        box = page.locator(selector).first.bounding_box()
+        return bytes(page.screenshot(clip={"x": box["x"] + 8, "y": box["y"] + 2, "width": 2, "height": 2}))
+
+    assert corner(".om-examples label:has(:checked)") != corner(".om-examples label:not(:has(:checked))")
+    page.locator(".om-node[data-id='5'] circle").first.hover()
+    assert corner(".om-token.om-lit") != corner(".om-token:not(.om-lit)")
+
+
+def test_the_legend_tells_the_colors_of_lines(show: Any) -> None:
+    page = show([example(5, example=0), read_distances(torch.rand(1, 4), list("abcd")) | {"example": 0}])
+    legends = page.locator(".om-legend").all_inner_texts()
+    assert [legend.split("\n")[0].strip() for legend in legends] == [
+        "built in this step",
+        "split in this step",
+    ]
+    page = show([empty_trace(["a"])])
+    assert page.locator(".om-legend").inner_text() == ""
+
+
 def test_another_layer_is_shown_at_the_same_place(show: Any) -> None:
     d = torch.rand(3, 60, generator=torch.Generator().manual_seed(0))
     page = show([read_distances(d, ["word"] * 60)])

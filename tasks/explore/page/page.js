@@ -36,6 +36,7 @@
   const error = get("error", HTMLParagraphElement);
   const busy = get("busy", HTMLSpanElement);
   const verdicts = get("verdicts", HTMLParagraphElement);
+  const about = get("about", HTMLParagraphElement);
   const results = get("results", HTMLDivElement);
 
   /** An error, and the controls that it is about. */
@@ -234,6 +235,8 @@
       const refusals = answers.flatMap((answer) => (answer.status === "rejected" ? [answer.reason] : []));
       const messages = new Set(refusals.map((reason) => reason.message));
       if (signal.aborted || (refusals.length === names.length && messages.size === 1)) throw refusals[0];
+      const explained = answers.map((answer) => (answer.status === "fulfilled" ? answer.value.about : ""));
+      about.textContent = explained.find((text) => text) ?? ""; // a model without slots has no explanation
       results.replaceChildren(...names.map((name, place) => section(name, answers[place])));
       verdicts.textContent = names.map((name, place) => `${name}: ${verdict(answers[place])}`).join("; ");
     }, clear);
@@ -241,6 +244,7 @@
 
   function clear() {
     results.replaceChildren();
+    about.textContent = "";
     verdicts.textContent = "";
   }
 

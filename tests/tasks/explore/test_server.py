@@ -138,6 +138,10 @@ def test_the_note_names_words_that_the_model_does_not_have(client):
     assert read(client, "SST-2", SENTENCE)["note"] == ""
 
 
+def test_an_answer_explains_its_traces(client):
+    assert "stack of memory slots" in read(client, "SST-2", SENTENCE)["about"]
+
+
 @pytest.mark.parametrize(
     ("model", "texts", "main", "subcommand"),
     [

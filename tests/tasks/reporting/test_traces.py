@@ -113,4 +113,4 @@ def test_the_page_shows_the_trace_that_is_printed(task, small_runs, tmp_path, ca
     assert MAIN[task](command) == 0
     text = page.read_text()
     assert embedded(text) == json.loads(capsys.readouterr().out)["traces"]
-    assert "pₜ is the attention" in text
+    assert "p is how much a token attends to each slot" in text
