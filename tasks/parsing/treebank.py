@@ -317,6 +317,9 @@ def _missing_tag_error(word: str, where: str) -> UserError:
 
 # ---- files
 
+_HIDDEN = re.compile(r"(^|/)\.[^./]")
+"""A part of a path such as `.ipynb_checkpoints`, which has old copies of files, but not `.` and `..`."""
+
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:
     """Yield name and text of each file."""
@@ -367,8 +370,8 @@ def _decode_all(
 
 
 def _choose_files(names: list[str], where: str, kind: str) -> list[str]:
-    """Choose the files with trees; hidden files are left out."""
-    visible = [name for name in without_copies(names) if not PurePosixPath(name).name.startswith(".")]
+    """Choose the files with trees; hidden files, and those in hidden directories, are left out."""
+    visible = [name for name in without_copies(names) if not _HIDDEN.search(name)]
     for suffixes in (SUFFIXES, OTHER_SUFFIXES):
         chosen = [name for name in visible if uncompressed_name(name).lower().endswith(suffixes)]
         if chosen:

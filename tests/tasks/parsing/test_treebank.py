@@ -139,6 +139,7 @@ FILES = {
     "a/1.MRG": tree_of("first"),
     "a/notes.txt": "no tree",
     "b/.2.mrg": "hidden",
+    "b/.ipynb_checkpoints/2-checkpoint.mrg": tree_of("hidden"),
     "README": "(",
 }
 
