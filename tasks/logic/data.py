@@ -26,7 +26,6 @@ from tasks.logic.formulas import (
     RELATIONS,
     FormulaError,
     decode,
-    encode,
     parse,
     relation,
     tokenize,
@@ -183,11 +182,9 @@ def make_pair(left: str, right: str) -> FormulaPair:
     Raises:
         FormulaError: a text is not a formula.
     """
-    words = for_both(tokenize, left, right)
-    formulas = for_both(parse, *words)
-    label = RELATIONS.index(relation(formulas[0].table, formulas[1].table))
-    operations = max(formula.operations for formula in formulas)
-    return FormulaPair(encode(words[0]), encode(words[1]), label, operations)
+    first, second = for_both(parse, *for_both(tokenize, left, right))
+    label = RELATIONS.index(relation(first.table, second.table))
+    return FormulaPair(first.tokens, second.tokens, label, max(first.operations, second.operations))
 
 
 def for_both(function: Callable[[Read], Result], left: Read, right: Read) -> tuple[Result, Result]:

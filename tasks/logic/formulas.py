@@ -18,6 +18,8 @@ OPEN, CLOSE = "(", ")"
 TOKENS = (OPEN, CLOSE, *VARIABLES, OR, AND, NOT)
 PADDING = 0
 IDS = {token: number for number, token in enumerate(TOKENS, start=1)}
+_BYTES = {token: bytes([number]) for token, number in IDS.items()}
+_OPEN, _CLOSE = _BYTES[OPEN], _BYTES[CLOSE]
 PARENTHESES = (IDS[OPEN], IDS[CLOSE])
 
 RELATIONS = ("<", ">", "=", "^", "|", "#", "v")
@@ -55,11 +57,13 @@ class Formula(NamedTuple):
         table: truth table, one bit for each of the 64 worlds.
         tree: binary, over the words without parentheses.
         operations: number of `and`, `or` and `not`.
+        tokens: token ids, one byte each, without redundant parentheses.
     """
 
     table: int
     tree: Tree
     operations: int
+    tokens: bytes
 
 
 def tokenize(text: str) -> list[str]:
@@ -109,32 +113,14 @@ def without_redundant_parentheses(text: str) -> str:
     Args:
         text: one formula.
     Returns:
-        The remaining tokens, separated by spaces; all tokens if parentheses do not match, which `parse`
-        reports.
+        The remaining tokens, separated by spaces.
     Raises:
-        FormulaError: a word is not in the vocabulary.
+        FormulaError: the text is not a formula, with or without such parentheses.
     Example:
         >>> without_redundant_parentheses("((not((c))))")
         '( not c )'
     """
-    tokens = tokenize(text)
-    idle: set[int] = set()
-    groups: list[tuple[int, list[bool]]] = [(-1, [])]  # where it opens, and whether each part is a formula
-    for position, token in enumerate(tokens):
-        if token == OPEN:
-            groups.append((position, []))
-            continue
-        is_formula = token in VARIABLES
-        if token == CLOSE:
-            start, parts = groups.pop()
-            if not groups:
-                return " ".join(tokens)
-            if parts == [True]:
-                idle |= {start, position}
-            is_formula = tokens[start + 1] not in (AND, OR)
-        groups[-1][1].append(is_formula)
-    kept = (token for position, token in enumerate(tokens) if len(groups) > 1 or position not in idle)
-    return " ".join(kept)
+    return " ".join(decode(parse(tokenize(text), allow_redundant=True).tokens))
 
 
 class _Partial(NamedTuple):
@@ -144,11 +130,12 @@ class _Partial(NamedTuple):
     formula: Formula
 
 
-def parse(tokens: Sequence[str]) -> Formula:
+def parse(tokens: Sequence[str], *, allow_redundant: bool = False) -> Formula:
     """Parse a formula, without recursion.
 
     Args:
         tokens: words and parentheses.
+        allow_redundant: whether a formula may have parentheses around it, `( F )`.
     Returns:
         Its truth table, tree and number of operations.
     Raises:
@@ -167,9 +154,10 @@ def parse(tokens: Sequence[str]) -> Formula:
             group = open_groups.pop()
             if not open_groups:
                 raise FormulaError(f"unmatched ) at token {number}")
-            open_groups[-1].append(_join(group, number))
+            is_redundant = allow_redundant and len(group) == 1 and isinstance(group[0], Formula)
+            open_groups[-1].append(group[0] if is_redundant else _join(group, number))
         elif token in TABLES:
-            open_groups[-1].append(Formula(TABLES[token], position, 0))
+            open_groups[-1].append(Formula(TABLES[token], position, 0, _BYTES[token]))
             position += 1
         elif token in (NOT, AND, OR):
             # An operator is also a leaf of the tree: remember its position.
@@ -191,13 +179,16 @@ def _join(group: list[str | int | Formula | _Partial], number: int) -> Formula |
     """Combine what stands between two parentheses, of which the second is token `number`."""
     match group:
         case ["not", int(leaf), Formula() as inner]:
-            return Formula(TAUTOLOGY ^ inner.table, (leaf, inner.tree), inner.operations + 1)
+            tokens = _OPEN + _BYTES[NOT] + inner.tokens + _CLOSE
+            return Formula(TAUTOLOGY ^ inner.table, (leaf, inner.tree), inner.operations + 1, tokens)
         case [("and" | "or") as operator, int(leaf), Formula() as right]:
-            return _Partial(str(operator), right._replace(tree=(leaf, right.tree)))
+            tokens = _OPEN + _BYTES[str(operator)] + right.tokens + _CLOSE
+            return _Partial(str(operator), right._replace(tree=(leaf, right.tree), tokens=tokens))
         case [Formula() as left, _Partial() as partial]:
             right = partial.formula
             table = left.table & right.table if partial.operator == AND else left.table | right.table
-            return Formula(table, (left.tree, right.tree), left.operations + right.operations + 1)
+            tokens = _OPEN + left.tokens + right.tokens + _CLOSE
+            return Formula(table, (left.tree, right.tree), left.operations + right.operations + 1, tokens)
     raise FormulaError(
         f"the parentheses that end at token {number} contain no formula: expected ( not F ) or "
         "( F ( and F ) )"

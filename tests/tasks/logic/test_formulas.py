@@ -100,7 +100,12 @@ def test_brackets_that_say_nothing_are_left_out(formula, data):
 @pytest.mark.parametrize("text", ["( ( a )", "( a ) )", "( a ( ( and b ) ) )", "( )", "( ( ) )", ""])
 def test_removing_parentheses_does_not_repair_malformed_formulas(text):
     with pytest.raises(FormulaError):
-        parse(tokenize(without_redundant_parentheses(text)))
+        without_redundant_parentheses(text)
+
+
+def test_an_error_beside_redundant_parentheses_names_the_token_as_it_was_written():
+    with pytest.raises(FormulaError, match="the parentheses that end at token 11 contain no formula"):
+        without_redundant_parentheses("( ( ( a ) ) ( and ( not ) ) )")
 
 
 def by_sets(left, right):
