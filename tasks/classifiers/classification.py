@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.config import CurriculumConfig
-from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.rrnet import policy_gradient_loss
 from tasks.classifiers.tree_batching import TreeBatch
@@ -218,6 +217,21 @@ class ClassificationObjective:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         pass
+
+
+def examples_of_epoch(config: CurriculumConfig, sentence_lengths: Indices, epoch: int) -> Indices:
+    """Choose the training examples of an epoch: the short ones, or all after `curriculum_epochs`.
+
+    Args:
+        config: the curriculum.
+        sentence_lengths: number of tokens of each sentence, (n, k) int64.
+        epoch: starts at 1.
+    Returns:
+        Their indices in increasing order.
+    """
+    if epoch > config.curriculum_epochs:
+        return np.arange(len(sentence_lengths))
+    return np.flatnonzero(sentence_lengths.max(1) <= config.curriculum_length)
 
 
 def compute_losses(prediction: Prediction, labels: Tensor) -> Losses:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
-from tasks.classifiers.tree_reading import read_trees
+from tasks.classifiers.encoded import read_trees
 from tasks.reporting.induced_trees import TreeScores, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device

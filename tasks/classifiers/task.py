@@ -18,11 +18,11 @@ from tasks.classifiers.classification import (
     Splits,
     check_data,
     digest_of_sizes,
+    examples_of_epoch,
     fingerprint,
 )
 from tasks.classifiers.classifier import Classifier
 from tasks.classifiers.config import Config
-from tasks.classifiers.curriculum import examples_of_epoch
 from tasks.classifiers.evaluation import Evaluation, Groups, ValidSpans, evaluate, predict_example
 from tasks.classifiers.report import results_text, values_to_summarize, write_run_report
 from tasks.runs.errors import UserError

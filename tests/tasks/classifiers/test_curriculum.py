@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tasks.classifiers.classification import Splits
-from tasks.classifiers.curriculum import examples_of_epoch
+from tasks.classifiers.classification import Splits, examples_of_epoch
 from tasks.listops.config import PRESETS
 from tasks.listops.task import LISTOPS
 from tasks.logic.config import PRESETS as LOGIC_PRESETS
