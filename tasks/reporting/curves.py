@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -65,19 +65,6 @@ class Curve:
         return sorted({x for points in self.series.values() for x, _ in points})
 
 
-class _Line(NamedTuple):
-    """A series as it is drawn; `ys` has "-" for an x without a value."""
-
-    name: str
-    path: str
-    marks: str
-    color: str
-    dash: str
-    mark: str
-    legend: tuple[float, float]
-    ys: str
-
-
 def curve_svg(curve: Curve) -> Markup:
     """Render a plot.
 
@@ -115,7 +102,7 @@ def curve_svg(curve: Curve) -> Markup:
         right=WIDTH - RIGHT,
         top=TOP,
         bottom=bottom,
-        lines=[line for line in lines if line.ys.strip("- ")],
+        lines=[line for line in lines if line["ys"].strip("- ")],
         x_ticks=[(pixel_x(tick), f"{tick:,.0f}") for tick in x_ticks if xs[0] <= tick <= xs[-1]],
         y_ticks=[(pixel_y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
         best=None if curve.best is None else pixel_x(curve.best),
@@ -130,20 +117,23 @@ def _line(
     points: Mapping[float, tuple[float, float]],
     xs: Sequence[float],
     legend: tuple[float, float],
-) -> _Line:
-    """A series, given where its points are drawn; `number` chooses color, dashes and markers."""
+) -> dict[str, Any]:
+    """What curve.svg shows of a series, given where its points are drawn; an x without a value has the y "-".
+
+    `number` chooses color, dashes and markers.
+    """
     mark = MARKS[number % len(MARKS)]
     corners = [f"{pixel_x:g},{pixel_y:g}" for pixel_x, pixel_y in points.values()]
-    return _Line(
-        name=name,
-        path="M" + "L".join(corners),
-        marks="".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",
-        color=COLORS[number % len(COLORS)],
-        dash=DASHES[(number + number // len(COLORS)) % len(DASHES)],  # not always with the same color
-        mark=mark,
-        legend=legend,
-        ys=" ".join(f"{points[x][1]:g}" if x in points else "-" for x in xs),
-    )
+    return {
+        "name": name,
+        "path": "M" + "L".join(corners),
+        "marks": "".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",
+        "color": COLORS[number % len(COLORS)],
+        "dash": DASHES[(number + number // len(COLORS)) % len(DASHES)],  # not always with the same color
+        "mark": mark,
+        "legend": legend,
+        "ys": " ".join(f"{points[x][1]:g}" if x in points else "-" for x in xs),
+    }
 
 
 def _ticks(values: Sequence[float], bounds: tuple[float, float]) -> list[float]:
