@@ -76,32 +76,48 @@ def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
     Args:
         runs: runs by name.
     Returns:
-        A row for each run, for the mean of each set of runs that differ in nothing but the seed, and for each
-        baseline of F1.
+        See `values_table`.
     """
     values = {name: _values(run.results) for name, run in runs.items()}
-    columns = merge_names(values.values())
-    rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
-    best = best_cells(rows)
-    rows += mean_rows(runs, values, columns) + baseline_rows(runs, columns)
     groups = dict.fromkeys(title for run in runs.values() for title in _groups(run.results))
     title = ", by ".join([f"{_parts(runs).capitalize()} accuracy", *groups])
-    return Table(title, ["model", *columns], rows, f1_note(runs), best)
+    return values_table(runs, values, merge_names(values.values()), title)
 
 
-def mean_rows(
-    runs: Mapping[str, FinishedRun], values: Mapping[str, Mapping[str, float]], columns: Sequence[str]
-) -> list[list[str | None]]:
-    """The rows of a table for the mean of each set of runs that differ in nothing but the seed.
+def values_table(
+    runs: Mapping[str, FinishedRun],
+    values: Mapping[str, Mapping[str, float]],
+    columns: Sequence[str],
+    title: str,
+    *,
+    published: Mapping[str, Mapping[str, float]] | None = None,
+    note: str = "",
+) -> Table:
+    """Make a table of numbers of runs.
 
     Args:
         runs: runs by name.
-        values: the numbers of each run by column.
+        values: the numbers of each run, by column.
         columns: the columns of the table.
+        title: its title.
+        published: published numbers of models, by name and column.
+        note: shown below the table, before the conventions of F1.
     Returns:
-        For each set its name and, for each column, the mean and the sample standard deviation as text; None
-        if a run has no number there.
+        A row for each run and each model of `published`, for the mean of each set of runs that differ in
+        nothing but the seed, and for each baseline of F1.
     """
+    shown = {**values, **(published or {})}
+    rows: list[list[Any]] = [[name, *map(row.get, columns)] for name, row in shown.items()]
+    best = best_cells(rows)
+    with_trees = [run.results for run in runs.values() if run.results["span_f1"]]
+    rows += _mean_rows(runs, values, columns) + _baseline_rows(with_trees, columns)
+    return Table(title, ["model", *columns], rows, f"{note} {_f1_note(with_trees)}".strip(), best)
+
+
+def _mean_rows(
+    runs: Mapping[str, FinishedRun], values: Mapping[str, Mapping[str, float]], columns: Sequence[str]
+) -> list[list[Any]]:
+    """For each set of runs that differ in the seed alone, the mean where all of them have a number."""
     groups = _seeds_of_one_configuration(runs)
     shared = [_name(runs[names[0]], runs.values(), leave_out=("seed",)) for names in groups]
     return [
@@ -113,16 +129,8 @@ def mean_rows(
     ]
 
 
-def baseline_rows(runs: Mapping[str, FinishedRun], columns: Sequence[str]) -> list[list[Any]]:
-    """The rows of a table for the F1 of baselines, such as right-branching trees.
-
-    Args:
-        runs: runs by name.
-        columns: the columns of the table.
-    Returns:
-        For each baseline that is the same in all runs with trees, its name and its F1; None in other columns.
-    """
-    results = [run.results for run in runs.values() if run.results["span_f1"]]
+def _baseline_rows(results: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
+    """The F1 of each baseline, such as right-branching trees, that is the same in all of these results."""
     rows: list[list[Any]] = []
     for name in next(iter(results[0]["span_f1"].values())) if results else ():
         first, *others = (f1_scores(result, name) for result in results)
@@ -131,13 +139,8 @@ def baseline_rows(runs: Mapping[str, FinishedRun], columns: Sequence[str]) -> li
     return rows
 
 
-def f1_note(runs: Mapping[str, FinishedRun]) -> str:
-    """The conventions of F1 and, if it is the same in all runs with trees, the number of trees.
-
-    Args:
-        runs: runs by name.
-    """
-    results = [run.results for run in runs.values() if run.results["span_f1"]]
+def _f1_note(results: Sequence[Mapping[str, Any]]) -> str:
+    """The conventions of F1 and, if it is the same in all of these results, the number of trees."""
     if not results:
         return ""
     counts = {result.get("scored_trees") for result in results}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from tasks.classifiers.comparison import FinishedRun, baseline_rows, f1_note, mean_rows
+from tasks.classifiers.comparison import FinishedRun, values_table
 from tasks.classifiers.report import f1_scores
-from tasks.formatting.summary import Published
 from tasks.formatting.tables import merge_names
 from tasks.logic.data import TRAIN_OPERATIONS
 from tasks.logic.published import LEFT_OUT_OPERATIONS, PUBLISHED
 from tasks.logic.task import LEFT_OUT
-from tasks.reporting.report import Table, best_cells
+from tasks.reporting.report import Table
 from tasks.runs.errors import UserError
 
 
@@ -32,34 +30,25 @@ def comparison_table(runs: Mapping[str, FinishedRun]) -> Table:
         raise UserError(f"runs with different splits cannot be compared: {', '.join(sorted(splits))}")
     (split,) = splits
     operations = {name: _accuracies(run, "operations") for name, run in runs.items()}
-    left_out = {name: _accuracies(run, LEFT_OUT.format(split)) for name, run in runs.items()}
+    left_out = {name: _accuracies(run, LEFT_OUT.format(split), "left out, ") for name, run in runs.items()}
     counts = {int(count) for accuracies in operations.values() for count in accuracies}
     longer = [str(count) for count in sorted(counts) if count > TRAIN_OPERATIONS]
     regions = merge_names(left_out.values())
     f1 = {name: f1_scores(run.results) for name, run in runs.items()}
-    columns = [*longer, *regions, *merge_names(f1.values())]
-    published = dict(PUBLISHED["ordered-memory"])
+    published = PUBLISHED["ordered-memory"]
     if split != "full":
-        published = {LEFT_OUT_OPERATIONS: published[split]}
-    values = {name: operations[name] | left_out[name] | f1[name] for name in runs}
-    rows: list[list[Any]] = [[name, *(row.get(column) for column in columns)] for name, row in values.items()]
-    rows.append(["Ordered Memory, published", *(_fraction(published.get(column)) for column in columns)])
-    best = best_cells(rows)
-    return Table(
-        title="Test accuracy by number of operations"
-        + (f" and on what split {split} left out" if regions else ""),
-        columns=["model", *(f"left out, {name}" if name in regions else name for name in columns)],
-        rows=[*rows, *mean_rows(runs, values, columns), *baseline_rows(runs, columns)],
-        best=best,
-        note=f"Training has at most 6 operations; 12 stands for 12 and more. {f1_note(runs)}".rstrip(),
+        published = {f"left out, {LEFT_OUT_OPERATIONS}": published[split]}
+    return values_table(
+        runs,
+        {name: operations[name] | left_out[name] | f1[name] for name in runs},
+        [*longer, *regions, *merge_names(f1.values())],
+        "Test accuracy by number of operations" + (f" and on what split {split} left out" if regions else ""),
+        published={"Ordered Memory, published": {name: x.mean / 100 for name, x in published.items()}},
+        note="Training has at most 6 operations; 12 stands for 12 and more.",
     )
 
 
-def _accuracies(run: FinishedRun, title: str) -> dict[str, float]:
+def _accuracies(run: FinishedRun, title: str, prefix: str = "") -> dict[str, float]:
     """The accuracies of a run by group; empty if it has no groups of this title."""
-    return {name: accuracy for name, (accuracy, _) in run.results["accuracy_by"].get(title, {}).items()}
-
-
-def _fraction(published: Published | None) -> float | None:
-    """A published percentage as a fraction; None if there is none."""
-    return None if published is None else published.mean / 100
+    groups = run.results["accuracy_by"].get(title, {})
+    return {f"{prefix}{name}": accuracy for name, (accuracy, _) in groups.items()}
