@@ -14,14 +14,10 @@ CHECKSUM = "sha256:71335416e6896e8dd8dc69281c8ed9b37316382d05d3705d660461564e843
 ALTERNATIVE = "use --file to name the file, or another --test, which needs no download"
 
 
-def fetch(cache: Path | None = None) -> Path:
-    """Download test_d20s.tsv, unless it is in the cache.
+def fetch() -> Path:
+    """Download test_d20s.tsv to the user's cache, unless it is there.
 
-    Args:
-        cache: directory; by default a subdirectory of the user's cache.
-    Returns:
-        The file.
     Raises:
         UserError: see `tasks.classifiers.downloads.download`.
     """
-    return download(URL, CHECKSUM, cache or cache_directory("listops"), ALTERNATIVE)
+    return download(URL, CHECKSUM, cache_directory("listops"), ALTERNATIVE)
