@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
 import reprlib
 import types
 import typing
-from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,22 +160,6 @@ def is_data_path(name: str, value: Any) -> bool:
         value: its value.
     """
     return isinstance(value, Path) and name != "initial_weights"
-
-
-def metadata_digests(metadata: Mapping[str, Any], leave_out: Collection[str]) -> dict[str, str]:
-    """Hash the metadata of a checkpoint that are not options, such as the vocabulary.
-
-    Args:
-        metadata: JSON values by name.
-        leave_out: the names of the options.
-    Returns:
-        SHA-256 digests by name.
-    """
-    return {
-        name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-        for name, value in metadata.items()
-        if name not in leave_out
-    }
 
 
 def _to_json(value: Any) -> Any:

@@ -6,6 +6,7 @@ validation data only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -36,7 +37,7 @@ from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict, config_to_dict, metadata_digests
+from tasks.runs.saved_config import config_from_dict, config_to_dict
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
 from tasks.runs.validation import validate
@@ -63,7 +64,11 @@ class Trainer:
         self.saved_step: int | None = None
         self.device: torch.device = fabric.device
         self.fingerprint = self.objective.fingerprint()
-        self.digests = metadata_digests(experiment.metadata, leave_out=vars(config))
+        self.digests = {  # of metadata that are not options, such as the vocabulary
+            name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+            for name, value in experiment.metadata.items()
+            if name not in vars(config)
+        }
         self.initial_buffers = buffer_digests(self.unwrapped_model)
 
     def restore(self) -> None:
