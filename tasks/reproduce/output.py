@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tasks.formatting.tables import markdown_table, mean_text, number, text_table
 from tasks.reporting.curves import Curve, curve_svg
+from tasks.reproduce.config import parse_options
 from tasks.reproduce.results import ModelResults, Results, Summary
 from tasks.reproduce.runs import short_name, words_in_name
 from tasks.reproduce.table import TableSpec
@@ -33,8 +34,9 @@ def write(results: Results, directory: Path) -> list[Path]:
         The paths of the files.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    words = map(words_in_name, (results.train_options, results.selection))
-    name = short_name("-".join(filter(None, [results.name, results.preset, *words])))
+    config = results.config
+    words = map(words_in_name, (parse_options(config.train_options), (*config.only, *config.columns)))
+    name = short_name("-".join(filter(None, [results.name, config.preset, *words])))
     paths = [directory / f"{name}.md", directory / f"{name}.json"]
     # Markdown would join the lines of notes, so they become items of a list.
     notes = "\n".join(f"- {note}" for note in results.notes())

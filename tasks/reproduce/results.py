@@ -60,29 +60,25 @@ class Results:
     Args:
         name: name on the command line.
         table: its definition.
-        preset: preset of the runs.
+        config: the options, which select columns and rows.
         columns: the selected columns.
         models: the results of the selected models.
         runs: the runs that the selected columns and rows need, finished or not.
-        train_options: options of training that the user has added.
-        selection: the models and columns that the user has selected; empty if the table is whole.
     """
 
     name: str
     table: TableSpec
-    preset: str
+    config: ReproduceConfig
     columns: tuple[str, ...]
     models: list[ModelResults]
     runs: Sequence[Run]
-    train_options: tuple[str, ...] = ()
-    selection: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The table and the states of its runs as JSON values."""
         return {
             "table": self.name,
             "title": self.table.title,
-            "preset": self.preset,
+            "preset": self.config.preset,
             "unit": "%" if self.table.percent else "",
             "columns": list(self.columns),
             "rows": [
@@ -102,21 +98,21 @@ class Results:
 
     def notes(self) -> list[str]:
         """The notes below the table: conventions, how runs were trained and tested, which ended early."""
-        unit = ", in %" if self.table.percent else ""
+        preset, unit = self.config.preset, ", in %" if self.table.percent else ""
         notes = [
-            f"Preset {self.preset}{unit}. Mean ± sample standard deviation over the n seeds that finished. "
+            f"Preset {preset}{unit}. Mean ± sample standard deviation over the n seeds that finished. "
             "Best: the seed with the best validation score. The epoch was selected on validation data.",
             *self.table.notes,
         ]
-        if self.train_options:
-            notes.append(f"All runs were trained with {' '.join(self.train_options)}.")
+        if self.config.train_options:
+            notes.append(f"All runs were trained with {' '.join(parse_options(self.config.train_options))}.")
         notes.extend(_option_notes(self.runs))
         notes.extend(_test_data_notes(self.runs))
         for run in self.runs:
             state = run.state()
             if not state.is_tested:
                 notes.append(f"Not included: {run.name}, {state.text}.")
-            elif state.epochs < run.config.epochs and self.preset != "demo":
+            elif state.epochs < run.config.epochs and preset != "demo":
                 notes.append(f"Ended early: {run.name}, {state.text}.")
         return notes
 
@@ -142,9 +138,7 @@ def collect(name: str, table: TableSpec, config: ReproduceConfig, runs: Sequence
             values = {} if cell is None else _values(cell, runs, scale)
             summaries[column] = _summary(values, row.published.get(column))
         models.append(ModelResults(row.name, bool(row.cells), summaries))
-    train_options = parse_options(config.train_options)
-    selection = (*config.only, *config.columns)
-    return Results(name, table, config.preset, columns, models, runs, train_options, selection)
+    return Results(name, table, config, columns, models, runs)
 
 
 def _option_notes(runs: Sequence[Run]) -> list[str]:

@@ -76,7 +76,9 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
         assert commands == {"train": 1, "evaluate": 1}
     assert Estimator(1).seconds_left(run) == 0
     demo = collect("tiny", TINY_TABLE, ReproduceConfig(), [run])
-    assert not any("Ended early" in note for note in replace(demo, preset="demo").notes())
+    assert not any(
+        "Ended early" in note for note in replace(demo, config=ReproduceConfig(preset="demo")).notes()
+    )
     (longer,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
     assert longer.state().text == "unfinished after 1 of 2 epochs"
     finished = asked(tmp_path, max_minutes=5)
