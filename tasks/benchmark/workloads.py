@@ -5,7 +5,7 @@ Axes: B batch, T time. Token ids start at 1; 0 is padding, on the right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -87,8 +87,7 @@ def build_workload(
     Returns:
         The workload.
     """
-    token_batches = _BATCHES[name](batches, seed, max_length, quick)
-    return _empty(name, quick)._replace(batches=token_batches)
+    return _empty(name, quick)._replace(batches=_batches(name, batches, seed, max_length, quick))
 
 
 def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) -> Workload:
@@ -221,48 +220,29 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
     return [epoch[int((i + 0.5) / count * len(epoch))] for i in range(count)]
 
 
-def _spread(sequences: list[list[int]], batch_size: int, count: int, seed: int) -> list[TokenBatch]:
-    chosen = spread_batches([len(sequence) for sequence in sequences], batch_size, count, seed)
-    return [pad([sequences[i] for i in batch]) for batch in chosen]
-
-
-def _listops(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
+def _batches(name: str, count: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
+    """Draw the batches of a configuration, from short to long."""
     batch_size = 4 if quick else 128
-    if quick:
-        expressions = generate(60, seed=seed, max_length=max_length)
-    else:
-        expressions = [one for one in standard(seed).train if len(one.tokens) <= max_length]
-    return _spread([list(expression.tokens) for expression in expressions], batch_size, batches, seed)
-
-
-def _logic(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """Pairs of formulas, drawn as in the logic task, with at most 6 operators as in training."""
-    batch_size, count, max_operators = (4, 400, 2) if quick else (128, 60_000, 6)
-    groups, _ = generate_pairs(count, seed=seed)
-    pairs = [(pair.left, pair.right) for group in groups[: max_operators + 1] for pair in group]
-    chosen = spread_batches([len(left) + len(right) for left, right in pairs], batch_size, batches, seed)
-    return [pad([list(pairs[i][side]) for side in range(2) for i in batch]) for batch in chosen]
-
-
-def _sst(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """Sentences of 5 to 50 random words, 19 on average as in the treebank."""
-    batch_size, vocabulary = (4 if quick else 128), _WITHOUT_BATCHES["sst"].sizes.vocabulary
     rng = np.random.default_rng(seed)
-    lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)
-    sequences = [rng.integers(1, vocabulary + 1, size=length).tolist() for length in lengths]
-    return _spread(sequences, batch_size, batches, seed)
-
-
-def _long(batches: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
-    """One batch of the longest of many ListOps expressions of at most 1,000 tokens."""
-    batch_size, count, length = (2, 20, 30) if quick else (8, 400, 1000)
-    expressions = generate(count, seed=seed, min_length=length * 9 // 10, max_length=length)
-    return [pad(sorted((list(expression.tokens) for expression in expressions), key=len)[-batch_size:])]
-
-
-_BATCHES: dict[str, Callable[[int, int, int, bool], list[TokenBatch]]] = {
-    "listops": _listops,
-    "logic": _logic,
-    "sst": _sst,
-    "long": _long,
-}
+    match name:
+        case "listops":
+            if quick:
+                expressions = generate(60, seed=seed, max_length=max_length)
+            else:
+                expressions = [one for one in standard(seed).train if len(one.tokens) <= max_length]
+            examples = [[list(expression.tokens)] for expression in expressions]
+        case "logic":  # drawn as in the logic task, with at most 6 operators as in training
+            groups, _ = generate_pairs(400 if quick else 60_000, seed=seed)
+            pairs = [pair for group in groups[: 3 if quick else 7] for pair in group]
+            examples = [[list(pair.left), list(pair.right)] for pair in pairs]
+        case "sst":  # sentences of 5 to 50 random words, 19 on average as in the treebank
+            lengths = np.clip(rng.normal(19, 9, size=batch_size * 50).round(), 5, 50).astype(int)
+            words = _WITHOUT_BATCHES["sst"].sizes.vocabulary
+            examples = [[rng.integers(1, words + 1, size=length).tolist()] for length in lengths]
+        case _:  # one batch of the longest of many ListOps expressions of at most 1,000 tokens
+            batch_size, draws, longest = (2, 20, 30) if quick else (8, 400, 1000)
+            expressions = generate(draws, seed=seed, min_length=longest * 9 // 10, max_length=longest)
+            return [pad(sorted((list(one.tokens) for one in expressions), key=len)[-batch_size:])]
+    # An example has one sequence or, in logic, two: the first ones of a batch come before the second ones.
+    chosen = spread_batches([sum(map(len, example)) for example in examples], batch_size, count, seed)
+    return [pad([examples[i][side] for side in range(len(examples[0])) for i in batch]) for batch in chosen]
