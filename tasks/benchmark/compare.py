@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
-from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import BackendsConfig, MemoryConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, RELEASED, Contender
 from tasks.benchmark.contenders import (
@@ -35,7 +34,7 @@ from tasks.benchmark.released import (
     execute,
     largest_difference,
 )
-from tasks.benchmark.workloads import Sizes, Workload, build_single, build_workload
+from tasks.benchmark.workloads import Batch, Sizes, Workload, build_single, build_workload
 from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction, check_unused

@@ -19,11 +19,10 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
 from ordered_memory.backends.registry import BackendError
-from tasks.benchmark.batches import Batch, embed, pad_left
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
-from tasks.benchmark.workloads import Sizes, TokenBatch
+from tasks.benchmark.workloads import Batch, Sizes, TokenBatch, embed, pad_left
 from tasks.listops.model import ListOpsModel
 from tasks.runs.errors import UserError
 

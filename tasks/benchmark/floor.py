@@ -18,7 +18,7 @@ from ordered_memory import OrderedMemory
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.cumulative import forward_mask
-from tasks.benchmark.batches import Batch
+from tasks.benchmark.workloads import Batch
 
 CHUNK = 8192
 """Maximum number of rows of one product; bounds memory."""

@@ -17,13 +17,13 @@ from onlstm import ONLSTM
 from onlstm.backends import BACKENDS
 from ordered_memory.backends.native import multiplies_bfloat16
 from ordered_memory.backends.registry import BackendError
-from tasks.benchmark.batches import Batch
 from tasks.benchmark.config import BackendsConfig
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender
 from tasks.benchmark.contenders import batch_contender, check_not_interpreted
 from tasks.benchmark.figures import contender_figures, reference_ratios, tables
 from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
+from tasks.benchmark.workloads import Batch
 from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error

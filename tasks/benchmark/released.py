@@ -21,8 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ordered_memory import OrderedMemory
-from tasks.benchmark.batches import Batch
-from tasks.benchmark.workloads import Sizes
+from tasks.benchmark.workloads import Batch, Sizes
 from tasks.runs.errors import UserError
 
 FILE, REPOSITORY = "ordered_memory.py", "yikangshen/Ordered-Memory"

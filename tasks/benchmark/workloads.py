@@ -1,6 +1,6 @@
-"""The sizes and data of each configuration: sizes as in the papers, batches of tokens as in training.
+"""The sizes and data of each configuration: sizes as in the papers, batches as in training.
 
-Axes: B batch, T time. Token ids start at 1; 0 is padding, on the right.
+Axes: B batch, T time, E embedding size, D slot size. Token ids start at 1; 0 is padding, on the right.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ordered_memory.attention import OCCUPANCY_THRESHOLD
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS, TOKENS
@@ -44,6 +46,23 @@ class TokenBatch(NamedTuple):
 
     tokens: NDArray[np.int64]
     lengths: NDArray[np.int64]
+
+
+class Batch(NamedTuple):
+    """The input of a network.
+
+    Args:
+        inputs: embeddings, (T, B, E).
+        lengths: (B,) int64, on the CPU.
+        mask: True at tokens, False at padding, (T, B) bool.
+        weights: the loss is the sum of the network's output times these: (B, D) for a summary of each
+            sequence, (T, B, H) for an output at every token.
+    """
+
+    inputs: Tensor
+    lengths: Tensor
+    mask: Tensor
+    weights: Tensor
 
 
 class Workload(NamedTuple):
@@ -134,6 +153,36 @@ def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
     for column, sequence in enumerate(sequences):
         tokens[: len(sequence), column] = sequence
     return TokenBatch(tokens, lengths)
+
+
+def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
+    """Look up the embeddings of a batch of tokens.
+
+    Args:
+        batch: tokens, padded with 0 on the right.
+        table: embeddings, (vocabulary + 1, E), on the device of the new batch.
+        sizes: gives D.
+        seed: seed of the weights of the loss.
+    Returns:
+        The batch.
+    """
+    tokens = torch.from_numpy(batch.tokens).to(table.device)
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.randn(tokens.shape[1], sizes.slot_size, generator=generator).to(table.device)
+    return Batch(table[tokens], torch.from_numpy(batch.lengths), tokens != 0, weights)
+
+
+def pad_left(batch: Batch) -> Batch:
+    """Move the padding of a batch to the left.
+
+    Args:
+        batch: padded on the right.
+    """
+    steps = len(batch.inputs)
+    t = torch.arange(steps, device=batch.inputs.device).unsqueeze(1)
+    source = (t + batch.lengths.to(t.device)) % steps
+    inputs = batch.inputs.gather(0, source.unsqueeze(-1).expand_as(batch.inputs))
+    return batch._replace(inputs=inputs, mask=batch.mask.gather(0, source))
 
 
 def nested_expression(rng: np.random.Generator, length: int, depth: int) -> list[int]:

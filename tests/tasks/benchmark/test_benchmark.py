@@ -18,7 +18,6 @@ from ordered_memory import OrderedMemory
 from ordered_memory.cells import GatedRecursiveCell
 from ordered_memory.memory import initial_state, step
 from tasks.benchmark.__main__ import main
-from tasks.benchmark.batches import Batch, embed, pad_left
 from tasks.benchmark.compare import _notes
 from tasks.benchmark.contenders import (
     Entry,
@@ -34,11 +33,14 @@ from tasks.benchmark.measure import Times, _clock, interleave
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.released import FILE, REPOSITORY, execute, largest_difference, released_weights
 from tasks.benchmark.workloads import (
+    Batch,
     Sizes,
     build_single,
     build_workload,
+    embed,
     nested_expression,
     pad,
+    pad_left,
     random_formula,
 )
 from tasks.listops.config import ListOpsConfig
