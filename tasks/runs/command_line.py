@@ -28,7 +28,6 @@ from tasks.runs.errors import (
     EXIT_INTERRUPTED,
     Interrupted,
     UserError,
-    is_out_of_memory,
     memory_error_text,
 )
 from tasks.runs.files import check_output_files, read_json
@@ -79,7 +78,7 @@ def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[st
     threads = torch.get_num_threads()
     token = given_command.set(None if arguments is None else f"{program} {shlex.join(words)}".rstrip())
     try:
-        subcommand, config = _parse_subcommand(task, subcommands, words, program)
+        subcommand, config = _parse_subcommand(task, subcommands, list(words), program)
         check_output_files(config)
         subcommand.run(config)
         print(end="", flush=True)  # unlike sys.stdout.flush(), this also works if standard output is closed
@@ -93,15 +92,15 @@ def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[st
     except OSError as error:
         return _fail(program, f"{error.filename or 'file system'}: {error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            return _fail(program, f"not enough memory for these options ({memory_error_text(error)})")
+        if text := memory_error_text(error):
+            return _fail(program, f"not enough memory for these options ({text})")
         if is_lost_process(error):
             return _fail(program, "another process of this run has failed; see its error message")
         raise
     except Interrupted as interruption:
         print(interruption, file=sys.stderr)
         if interruption.resumable:
-            print(f"to resume: {_resume_command(program, arguments)}", file=sys.stderr)
+            print(f"to resume: {_resume_command(program, words)}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -318,9 +317,8 @@ def _field_docstrings(cls: type[Any]) -> dict[str, str]:
     return docstrings
 
 
-def _resume_command(program: str, arguments: Sequence[str] | None) -> str:
+def _resume_command(program: str, words: list[str]) -> str:
     """The command that resumes an interrupted run."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     return f"{program} {shlex.join(words if '--resume' in words else [*words, '--resume'])}"
 
 

@@ -38,22 +38,16 @@ _ALLOCATION = re.compile(
 )
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python, NumPy or PyTorch is an out-of-memory error.
+def memory_error_text(error: BaseException) -> str | None:
+    """How much memory an error of Python, NumPy or PyTorch says was requested, or else the type of the error.
 
     Args:
         error: any exception.
+    Returns:
+        None if it is not an out-of-memory error.
     """
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and _OUT_OF_MEMORY.search(str(error)) is not None
-    )
-
-
-def memory_error_text(error: BaseException) -> str:
-    """The part of an out-of-memory error that says how much was requested, or else the error's type.
-
-    Args:
-        error: an error for which `is_out_of_memory` is true.
-    """
-    match = _ALLOCATION.search(str(error))
+    text = str(error)
+    if not isinstance(error, MemoryError) and not _OUT_OF_MEMORY.search(text):
+        return None
+    match = _ALLOCATION.search(text)
     return match.group() if match else type(error).__name__

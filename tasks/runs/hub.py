@@ -86,9 +86,8 @@ def model_card_values(
     """
     run = RunDirectory(checkpoint.parent)
     results = run.results_text(results_text) if checkpoint == run.best else None
-    if task is None:
-        return {"results": results, "command": None}
-    return {"results": results, "command": f"python -m tasks.{task} train {_options(config, presets)}"}
+    command = None if task is None else f"python -m tasks.{task} train {_options(config, presets)}"
+    return {"results": results, "command": command}
 
 
 def _options(config: Any, presets: Callable[[str | None], Mapping[str, Any]]) -> str:
