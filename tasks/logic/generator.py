@@ -74,12 +74,8 @@ def generate(
     for _ in range(count):
         pair = next(pairs)
         groups[min(pair.operations, MAX_OPERATIONS)][pair] = None
-    cuts = [int(TRAIN_FRACTION * len(group)) for group in groups]
-    pair_groups = [list(group) for group in groups]
-    return (
-        [group[:cut] for group, cut in zip(pair_groups, cuts, strict=True)],
-        [group[cut:] for group, cut in zip(pair_groups, cuts, strict=True)],
-    )
+    parts = [(list(group), int(TRAIN_FRACTION * len(group))) for group in groups]
+    return [group[:cut] for group, cut in parts], [group[cut:] for group, cut in parts]
 
 
 def longer(operations: int, count: int, *, seed: int) -> list[FormulaPair]:
