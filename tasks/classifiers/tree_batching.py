@@ -135,24 +135,8 @@ def batch_trees(trees: Sequence[TreeNodes], longest: int) -> TreeBatch:
     right = number(np.concatenate([nodes.right for nodes in trees]), owner)
     roots = number(2 * sizes - 2, np.arange(len(trees)))
     words = np.concatenate([row * longest + nodes.words for row, nodes in enumerate(trees)])
-    return _grouped(words, heights, left, right, roots)
 
-
-def _grouped(
-    words: NDArray[np.int64],
-    heights: NDArray[np.int64],
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    roots: NDArray[np.int64],
-) -> TreeBatch:
-    """Group the nodes of each height by the height of their parents.
-
-    Args:
-        words: the index of each word among the tokens, (W,).
-        heights, left, right: height and children of each inner node, (n,) each. Words have the numbers 0 to
-            W - 1, and inner nodes those from W on.
-        roots: the number of the root of each sentence, (B,).
-    """
+    # Group the nodes of each height by the height of their parents. Words have the numbers 0 to W - 1.
     above = int(heights.max(initial=0)) + 1  # counts as the height of the parents of roots
     own = np.concatenate([np.zeros_like(words), heights])
     parents = np.full(len(own), above)
@@ -165,15 +149,15 @@ def _grouped(
     positions = np.empty_like(joined)  # of each node among those that are read at the same height
     positions[joined] = np.arange(len(joined)) - starts[parents[joined]]
 
-    groups, sizes = np.unique(own * (above + 1) + parents, return_counts=True)
+    groups, group_sizes = np.unique(own * (above + 1) + parents, return_counts=True)
     group_ends = np.searchsorted(groups, np.arange(1, above) * (above + 1))
-    inner = computed[len(words) :] - len(words)
-    inner_ends = np.searchsorted(heights[inner], np.arange(2, above))
-    children = zip(*(np.split(positions[side][inner], inner_ends) for side in (left, right)), strict=True)
+    composed = computed[len(words) :] - len(words)
+    ends = np.searchsorted(heights[composed], np.arange(2, above))
+    children = zip(*(np.split(positions[side][composed], ends) for side in (left, right)), strict=True)
     return TreeBatch(
         torch.from_numpy(words[computed[: len(words)]]),
         [part.tolist() for part in np.split(groups % (above + 1), group_ends)],
-        [part.tolist() for part in np.split(sizes, group_ends)],
+        [part.tolist() for part in np.split(group_sizes, group_ends)],
         [torch.from_numpy(np.concatenate(pair)) for pair in children] if len(heights) else [],
         torch.from_numpy(positions[roots]),
     )
