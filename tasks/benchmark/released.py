@@ -98,19 +98,33 @@ def _reporting_errors(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: not the expected module: {type(error).__name__}: {error}") from None
 
 
-def check_difference(difference: float) -> None:
-    """Check that the authors' code computes what ours does.
+def check_difference(
+    released: nn.Module,
+    layer: nn.Module,
+    run_theirs: Callable[[nn.Module], Tensor],
+    run_ours: Callable[[nn.Module], Tensor],
+) -> float:
+    """Compute the largest difference between the outputs of both modules, without dropout in float64.
 
     Args:
-        difference: largest difference of outputs with the same weights.
+        released: the authors' module with the weights of `layer`.
+        layer: ours.
+        run_theirs, run_ours: compute the output of a copy of the module.
+    Returns:
+        The largest absolute difference.
     Raises:
-        UserError: the difference is above `TOLERANCE`.
+        UserError: it is above `TOLERANCE`.
     """
+    theirs, ours = (copy.deepcopy(module).double().eval() for module in (released, layer))
+    ours.backend = "reference"  # type: ignore[assignment]
+    with torch.no_grad():
+        difference = float((run_theirs(theirs) - run_ours(ours)).abs().max())
     if not difference <= TOLERANCE:
         raise UserError(
             f"--released-code: with the same weights, its outputs differ from ours by {difference:.2g}, more "
             f"than {TOLERANCE:g}: not the expected code"
         )
+    return difference
 
 
 def build_released(directory: Path, sizes: Sizes, layer: OrderedMemory) -> nn.Module:
@@ -192,24 +206,16 @@ _OUR_NAMES = {
 
 
 def largest_difference(released: nn.Module, layer: OrderedMemory, batch: Batch) -> float:
-    """Compute the largest difference between the outputs of both modules in float64, without padding.
+    """Compute the largest difference between the outputs of both modules, without padding.
 
     Args:
-        released: the authors' module with the weights of `layer`.
-        layer: our layer.
+        released, layer: see `check_difference`.
         batch: the longer half of its sequences is used, truncated to the same length.
-    Returns:
-        The largest absolute difference.
-    Raises:
-        UserError: it exceeds the tolerance.
     """
     length = int(batch.lengths.median())
     chosen = (batch.lengths >= length).to(batch.inputs.device)
     inputs = batch.inputs[:length, chosen].double()
-    theirs, ours = copy.deepcopy(released).double().eval(), copy.deepcopy(layer).double().eval()
-    ours.backend = "reference"
     mask = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-    with torch.no_grad():
-        difference = float((theirs(inputs, mask) - ours(inputs).summary).abs().max())
-    check_difference(difference)
-    return difference
+    return check_difference(
+        released, layer, lambda theirs: theirs(inputs, mask), lambda ours: ours(inputs).summary
+    )
