@@ -7,11 +7,11 @@ names the conditions of a measurement.
 from __future__ import annotations
 
 import datetime
-import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from tasks.benchmark.config import MeasurementConfig
@@ -47,28 +47,20 @@ def interleave(
         Medians by name.
     """
     names = list(contenders)
-    train: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
-    infer: dict[str, list[list[float]]] = {name: [[] for _ in range(batches)] for name in names}
-    with progress_bar(total=(repeats + 1) * batches * len(names), desc="timing") as bar:
-        for repeat in range(-1, repeats):
+    milliseconds = np.zeros((1 + repeats, batches, len(names), 2))
+    with progress_bar(total=(1 + repeats) * batches * len(names), desc="timing") as bar:
+        for repeat, index, turn in np.ndindex(1 + repeats, batches, len(names)):
             # Rotate the order, so that no contender always runs after the same other one.
-            start = repeat % len(names)
-            for index in range(batches):
-                for name in names[start:] + names[:start]:
-                    bar.set_postfix_str(name)
-                    train_ms = _clock(contenders[name].training_step(index), device)
-                    infer_ms = _clock(contenders[name].evaluation(index), device)
-                    bar.update()
-                    if repeat >= 0:
-                        train[name][index].append(train_ms)
-                        infer[name][index].append(infer_ms)
-    return {
-        name: Times(
-            [statistics.median(times) for times in train[name]],
-            [statistics.median(times) for times in infer[name]],
-        )
-        for name in names
-    }
+            position = (repeat - 1 + turn) % len(names)
+            contender = contenders[names[position]]
+            bar.set_postfix_str(names[position])
+            milliseconds[repeat, index, position] = (
+                _clock(contender.training_step(index), device),
+                _clock(contender.evaluation(index), device),
+            )
+            bar.update()
+    medians = np.median(milliseconds[1:], axis=0)
+    return {name: Times(*medians[:, position].T.tolist()) for position, name in enumerate(names)}
 
 
 def _clock(run: Callable[[], None], device: str) -> float:
