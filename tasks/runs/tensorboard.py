@@ -15,24 +15,22 @@ from tasks.runs.interfaces import Objective, Scores
 
 
 @contextmanager
-def tensorboard_logger(
-    directory: Path | None, objective: Objective, every: int, step: int
-) -> Iterator[TensorBoardLogger]:
-    """Open a `TensorBoardLogger` for training, and close it afterwards.
+def tensorboard_writer(directory: Path | None, step: int) -> Iterator[SummaryWriter | None]:
+    """Open a writer of event files for training, and close it afterwards.
 
     Args:
-        directory: directory for the event files; None in all processes except the main
-            one, since only that one logs.
-        objective: defines the metrics.
-        every: log every this many steps within an epoch.
+        directory: directory for the event files; None in all processes except the main one, since only that
+            one logs.
         step: the step of the checkpoint that training resumes from; later points are dropped.
+    Yields:
+        The writer; None without a directory.
     """
     if directory is None:
-        yield TensorBoardLogger(None, objective, every)
+        yield None
         return
     try:
         with _one_report_of_errors(), SummaryWriter(str(directory), purge_step=step + 1) as writer:
-            yield TensorBoardLogger(writer, objective, every)
+            yield writer
     except OSError as error:
         if error.errno is not None and error.filename is None:  # such as "No space left on device"
             error.filename = str(directory)

@@ -39,7 +39,7 @@ from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_from_dict, config_to_dict
 from tasks.runs.stop_signals import StopSignals
-from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_logger
+from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_writer
 from tasks.runs.validation import validate
 
 
@@ -169,10 +169,9 @@ class Trainer:
         with (
             deterministic_operations(self.device),
             StopSignals(announce=is_main) as signals,
-            tensorboard_logger(
-                directory, self.objective, self.config.log_every, self.progress.step
-            ) as logger,
+            tensorboard_writer(directory, self.progress.step) as writer,
         ):
+            logger = TensorBoardLogger(writer, self.objective, self.config.log_every)
             while not self.progress.finished:
                 fraction, out_of_time = self._train_epoch(signals, logger)
                 self._end_epoch(logger, fraction, out_of_time)
