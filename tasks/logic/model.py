@@ -46,18 +46,21 @@ class LogicModel(Classifier):
     def __init__(self, config: LogicConfig) -> None:
         super().__init__(config)
         self.joint = config.model in TRANSFORMERS
-        size = config.slot_size
         # The embedding of a transformer has its hidden size: there is no projection in between.
-        embedding_size = size if self.joint else config.embedding_size
-        self.embedding = nn.Embedding(len(TOKENS) + 1, embedding_size, padding_idx=PADDING)
-        if not self.joint:  # beside positions, whose mean square is 1/2, a transformer would not see these
+        size = config.slot_size if self.joint else config.embedding_size
+        self.embedding = nn.Embedding(len(TOKENS) + 1, size, padding_idx=PADDING)
+        self.input_dropout = nn.Dropout(config.input_dropout)
+        self.encoder: nn.Module
+        if self.joint:
+            shared = config.model == "universal-transformer"
+            sizes = (size, config.layers, config.heads)
+            self.encoder = PairTransformer(*sizes, config.cell_dropout, shared=shared)
+            features = size
+        else:  # beside positions, whose mean square is 1/2, a transformer would not see embeddings so small
             with torch.no_grad():
                 self.embedding.weight[1:].uniform_(-0.1, 0.1)
-        self.input_dropout = nn.Dropout(config.input_dropout)
-        self.encoder = (
-            _build_transformer(config) if self.joint else build_encoder(config, config.embedding_size)
-        )
-        features = size if self.joint else 4 * summary_size(config, embedding_size)
+            self.encoder = build_encoder(config, size)
+            features = 4 * summary_size(config, size)
         self.classifier = build_head(config, features, len(RELATIONS))
 
     @staticmethod
@@ -72,13 +75,3 @@ class LogicModel(Classifier):
         encoded = encode(self.encoder, embedded, batch.lengths, batch.trees)
         summary = encoded.summary if self.joint else join_pairs(encoded.summary)
         return Prediction(self.classifier(summary), encoded)
-
-
-def _build_transformer(config: LogicConfig) -> PairTransformer:
-    return PairTransformer(
-        config.slot_size,
-        config.layers,
-        config.heads,
-        config.cell_dropout,
-        shared=config.model == "universal-transformer",
-    )
