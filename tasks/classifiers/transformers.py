@@ -75,11 +75,7 @@ class Transformer(_SummaryTransformer):
 
     Args:
         input_size: E.
-        size: D, even.
-        layers: number of layers or, if `shared`, of steps.
-        heads: number of attention heads.
-        dropout: inside the layers.
-        shared: use one layer for all steps: the Universal Transformer.
+        size, layers, heads, dropout, shared: as for the base class.
     """
 
     def __init__(
@@ -110,10 +106,7 @@ class PairTransformer(_SummaryTransformer):
 
     Args:
         size: D, even; also the embedding size.
-        layers: number of layers or, if `shared`, of steps.
-        heads: number of attention heads.
-        dropout: inside the layers.
-        shared: use one layer for all steps: the Universal Transformer.
+        layers, heads, dropout, shared: as for the base class.
     """
 
     def __init__(self, size: int, layers: int, heads: int, dropout: float, *, shared: bool) -> None:
