@@ -144,7 +144,10 @@ def _has_standard_data(config: TrainingConfig) -> bool:
 
 
 def _measure(config: TrainingConfig, task: str, *, of_token: bool) -> float | None:
-    """Seconds per token or per epoch; None if the data cannot be loaded."""
+    """Seconds per token or per epoch, from a few training steps; None if the data cannot be loaded."""
+    from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
+    from tasks.runs.trainer import Trainer
+
     try:
         experiment = PREPARE[task](config)
     except UserError as error:
@@ -156,33 +159,14 @@ def _measure(config: TrainingConfig, task: str, *, of_token: bool) -> float | No
         sizes = [int(lengths[batch].sum()) for batch in batches]
     else:  # all batches of a language model take about the same time
         sizes = [1] * len(batches)
-    per_token = _seconds_per_token(config, experiment, batches, sizes)
-    return per_token if of_token else per_token * sum(sizes)
-
-
-def _spread(sizes: Sequence[int]) -> list[int]:
-    """The indices of `NUM_TIMED_STEPS` batches whose sizes are spread evenly; the middle one comes first."""
-    order = sorted(range(len(sizes)), key=sizes.__getitem__)
-    places = [int((2 * i + 1) / (2 * NUM_TIMED_STEPS) * len(order)) for i in (2, 0, 4, 1, 3)]
-    return [order[place] for place in places]
-
-
-def _seconds_per_token(
-    config: TrainingConfig, experiment: Experiment, batches: Sequence[Any], sizes: Sequence[int]
-) -> float:
-    """Train on a few of the batches; `sizes` are the numbers of tokens in each batch."""
-    from tasks.runs.fabric import build_fabric  # importing Lightning Fabric takes long
-    from tasks.runs.trainer import Trainer
-
+    seconds, tokens = 0.0, 0
     with tempfile.TemporaryDirectory() as directory:
         fabric = build_fabric(config)
         fabric.launch()
-        run = RunDirectory(Path(directory))
-        trainer = Trainer(config, experiment, fabric, run)
+        trainer = Trainer(config, experiment, fabric, RunDirectory(Path(directory)))
         trainer.model.train()
         # Not timed. It must be the first batch, from whose state the others of a language model continue.
         trainer.train_batch(batches[0])
-        seconds, tokens = 0.0, 0
         for index in _spread(sizes):
             synchronize(trainer.device)
             start = time.perf_counter()
@@ -192,4 +176,11 @@ def _seconds_per_token(
             tokens += sizes[index]
             if seconds > ENOUGH_SECONDS:
                 break
-        return seconds / tokens
+    return seconds / tokens * (1 if of_token else sum(sizes))
+
+
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """The indices of `NUM_TIMED_STEPS` batches whose sizes are spread evenly; the middle one comes first."""
+    order = sorted(range(len(sizes)), key=sizes.__getitem__)
+    places = [int((2 * i + 1) / (2 * NUM_TIMED_STEPS) * len(order)) for i in (2, 0, 4, 1, 3)]
+    return [order[place] for place in places]
