@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.reproduce.runs import LONGEST_NAME, Run
-from tasks.reproduce.table import EvaluationSpec, TableSpec, TrainingSpec, trainings_of
+from tasks.reproduce.table import TableSpec, trainings_of
 from tasks.runs.config import Precision
 from tasks.runs.errors import UserError
 from tasks.runs.options import (
@@ -201,8 +201,11 @@ def runs_of(table: TableSpec, config: ReproduceConfig) -> list[Run]:
             seed,
             config.directory,
             config.preset,
-            (*_data_options(training, config), *common_options),
-            {evaluation: _evaluation_options(evaluation, config) for evaluation in evaluations},
+            (*_task_options(training.task, DEMO_OPTIONS, TRAINING_DATA, config), *common_options),
+            {
+                spec: (*spec.options, *_task_options(spec.task, DEMO_EVALUATIONS, EVALUATION_DATA, config))
+                for spec in evaluations
+            },
             extends=config.max_minutes is not None,
             train_options=train_options,
         )
@@ -270,25 +273,17 @@ def _check_train_options(run: Run) -> None:
         raise UserError(f"--train-options are too long for the name of a directory: {run.files.path.name}")
 
 
-def _data_options(training: TrainingSpec, config: ReproduceConfig) -> tuple[str, ...]:
-    """The options for the data of a training run."""
+def _task_options(
+    task: str,
+    demo: Mapping[str, tuple[str, ...]],
+    data: Mapping[str, Mapping[str, str]],
+    config: ReproduceConfig,
+) -> tuple[str, ...]:
+    """What is added to the options of the table: those of the `demo` preset, or those for the data."""
     if config.preset == "demo":
-        return DEMO_OPTIONS[training.task]
-    return _words(TRAINING_DATA[training.task], config)
-
-
-def _evaluation_options(evaluation: EvaluationSpec, config: ReproduceConfig) -> tuple[str, ...]:
-    """All options of an evaluation: those that the table gives it, and those for its data."""
-    task, options = evaluation
-    if config.preset == "demo":
-        return (*options, *DEMO_EVALUATIONS.get(task, ()))
-    return (*options, *_words(EVALUATION_DATA.get(task, {}), config))
-
-
-def _words(names: Mapping[str, str], config: ReproduceConfig) -> tuple[str, ...]:
-    """The arguments of a task for the data; `names` has the task's own fields by those of `DataConfig`."""
+        return demo.get(task, ())
     words: list[str] = []
-    for field, name in names.items():
+    for field, name in data.get(task, {}).items():
         value = getattr(config, field)
         if value is None and field in REQUIRED_DATA:
             raise UserError(f"{flag(field)} must be given for this table, unless --preset is demo")
