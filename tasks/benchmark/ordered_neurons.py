@@ -94,10 +94,8 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
     lengths = torch.full((size.B,), size.T)
     batches = [Batch(x, lengths, torch.ones(size.T, size.B, dtype=torch.bool, device=x.device), upstream)]
     layer = _build_layer(size, config, config.device)
-    contenders: dict[str, Contender] = {}
+    modules: dict[str, nn.Module] = {}
     skipped: dict[str, str] = {}
-    # The other backends ignore autocast.
-    bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
     for name in BACKENDS:
         if config.backends and name not in config.backends:
             continue
@@ -108,15 +106,16 @@ def _compare(size: _Size, config: OnlstmConfig) -> dict[str, Any]:
             backend_layer(x[:1])
         except BackendError as error:
             skipped[name] = str(error)
-            continue
-        contenders[name] = _contender(backend_layer, batches)
-        if bfloat16 and name == "native":
-            contenders["native, bfloat16"] = _contender(copy.deepcopy(backend_layer), batches, bfloat16=True)
-    ours = next(iter(contenders), None)
-    lstm = nn.LSTM(size.F, size.H, device=config.device)
-    contenders[LSTM] = _contender(lstm, batches)
-    if bfloat16:
-        contenders["nn.LSTM, bfloat16"] = _contender(copy.deepcopy(lstm), batches, bfloat16=True)
+        else:
+            modules[name] = backend_layer
+    ours = next(iter(modules), None)
+    modules[LSTM] = nn.LSTM(size.F, size.H, device=config.device)
+    contenders: dict[str, Contender] = {}
+    bfloat16 = torch.device(config.device).type == "cpu" and multiplies_bfloat16()
+    for name, module in modules.items():
+        contenders[name] = _contender(module, batches)
+        if bfloat16 and name in ("native", LSTM):  # the other backends ignore autocast
+            contenders[f"{name}, bfloat16"] = _contender(copy.deepcopy(module), batches, bfloat16=True)
     difference = None
     if config.released_code is not None:
         released = build_released(config.released_code, layer)
