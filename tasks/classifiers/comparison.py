@@ -152,8 +152,7 @@ def _mean_text(values: Sequence[float | None]) -> str | None:
     found = [value for value in values if value is not None]
     if len(found) < len(values):
         return None
-    mean, deviation = mean_and_deviation(found)
-    return mean_text(mean, deviation, 4, whole=1)
+    return mean_text(*mean_and_deviation(found), 4, whole=1)
 
 
 def run_report(
