@@ -93,8 +93,9 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
     if run.last.exists():
         _check_model_options(trainer)
     trainer.restore()
+    progress = trainer.progress
     # Finished and tested, and the options do not extend it.
-    done = trainer.progress.finished and trainer.progress.nothing_left(config) and _is_tested(run, experiment)
+    done = progress.finished and progress.nothing_left(config) and _is_tested(run, experiment)
     if trainer.saved_step is not None:
         _check_limits(trainer, done)
     if fabric.is_global_zero:
@@ -102,11 +103,11 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
             write_json(run.config, config_to_dict(config))
         parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
         print(f"{run.path}: {parameters:,} parameters; {experiment.description}", flush=True)
+        if progress.step and not progress.nothing_left(config):
+            print(f"resuming from step {progress.step:,} in epoch {progress.epoch}", flush=True)
+        if trainer.saved_step is None and config.initial_weights is not None:
+            print(f"starting from the weights of {config.initial_weights}", flush=True)
     fabric.barrier()
-    if trainer.progress.step and not trainer.progress.nothing_left(config) and fabric.is_global_zero:
-        print(f"resuming from step {trainer.progress.step:,} in epoch {trainer.progress.epoch}", flush=True)
-    if trainer.saved_step is None and config.initial_weights is not None and fabric.is_global_zero:
-        print(f"starting from the weights of {config.initial_weights}", flush=True)
     trainer.fit()
     with others_wait(fabric):
         if fabric.is_global_zero:
