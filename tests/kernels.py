@@ -37,10 +37,12 @@ def uninitialised_memory_is_nan():
 
 @contextlib.contextmanager
 def language_replaced_once():
-    """Have the interpreter replace Triton's language once for each kernel.
+    """Have the interpreter replace Triton's language once for each kernel, and leave out work of no use.
 
-    By itself it does so at every call of a function, which takes a third of the time. What it replaces
-    depends on the function's module alone, and stays replaced until the kernel ends.
+    By itself it replaces the language at every call of a function, which takes a third of the time. What it
+    replaces depends on the function's module alone, and stays replaced until the kernel ends. It also
+    computes whether integers overflow, and then asserts it only in debugging, which is off; it makes a table
+    of all types whenever it looks one up, and the shape of a tensor anew for each tensor.
     """
     from triton.runtime import interpreter
 
@@ -62,4 +64,31 @@ def language_replaced_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", replace_once)
         patch.setattr(interpreter.GridExecutor, "__call__", launch_with_none_seen)
+        leave_out_useless_work(patch, interpreter)
         yield
+
+
+def leave_out_useless_work(patch, interpreter):
+    options, look_up, make = interpreter.InterpreterOptions, interpreter._get_np_dtype, tl.tensor.__init__
+    if options.debug:  # the checks have a use
+        return
+    patch.setattr(interpreter.interpreter_builder, "options", options(sanitize_overflow=False))
+    types, shapes = {}, {}
+
+    def look_up_once(of):
+        if of.scalar.name not in types:
+            types[of.scalar.name] = look_up(of)
+        return types[of.scalar.name]
+
+    def make_with_shape(self, handle, type):
+        if not type.is_block():
+            make(self, handle, type)
+        elif type.shape not in shapes:
+            make(self, handle, type)
+            shapes[type.shape] = self.shape, self.numel
+        else:
+            self.handle, self.type, self.dtype = handle, type, type.scalar
+            self.shape, self.numel = shapes[type.shape]
+
+    patch.setattr(interpreter, "_get_np_dtype", look_up_once)
+    patch.setattr(tl.tensor, "__init__", make_with_shape)
