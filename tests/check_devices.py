@@ -1,4 +1,4 @@
-"""Checks of the layers and models on a device that is not the CPU: `python -m tests.check_devices layers`.
+"""Checks of the layers and models on a device that is not the CPU: `python -m tests.check_devices`.
 
 The command runs them on the emulated device. tests/test_gpu.py runs them on a GPU.
 """
@@ -258,20 +258,23 @@ def models(device: Device) -> dict[str, Callable[[], None]]:
 GROUPS = {"layers": layers, "models": models}
 
 
-def main(group: str) -> int:
-    """Run the checks of a group on the emulated device, and print which fail."""
+def main(*groups: str) -> int:
+    """Run the checks of these groups, or of all, on the emulated device, and print which fail."""
     emulated_device.emulate()
-    checks = GROUPS[group](EmulatedDevice)
-    failed = 0
-    for name, check in checks.items():
-        try:
-            with emulated_device.Emulation():
-                check()
-        except Exception as error:
-            failed += 1
-            print(f"{name}: {type(error).__name__}: {error}")
-    print(f"{len(checks)} checks, {failed} failed")
-    return int(failed > 0)
+    all_failed = 0
+    for group in groups or GROUPS:
+        checks = GROUPS[group](EmulatedDevice)
+        failed = 0
+        for name, check in checks.items():
+            try:
+                with emulated_device.Emulation():
+                    check()
+            except Exception as error:
+                failed += 1
+                print(f"{name}: {type(error).__name__}: {error}")
+        print(f"{group}: {len(checks)} checks, {failed} failed")
+        all_failed += failed
+    return int(all_failed > 0)
 
 
 if __name__ == "__main__":
