@@ -1,6 +1,7 @@
 """Every test starts from the same seed, and Hypothesis draws the same examples every time."""
 
 import contextlib
+import gc
 import os
 import signal
 
@@ -22,6 +23,15 @@ os.environ["no_proxy"] = os.environ["NO_PROXY"] = "127.0.0.1,localhost"
 
 # Help is as wide as the terminal.
 os.environ["COLUMNS"] = "80"
+
+# The garbage collector would look through all that is imported again and again.
+gc.set_threshold(100_000)
+
+
+def pytest_collection_finish():
+    gc.collect()
+    gc.freeze()
+
 
 settings.register_profile("reproducible", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("reproducible")
