@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import reprlib
 import types
 import typing
@@ -204,9 +203,9 @@ def _from_json(value: Any, hint: Any) -> Any:
 
 
 def _is_file_name(text: str) -> bool:
-    """Whether a text can be a path."""
+    """Whether a text can be a path, be it in another locale than today's."""
     try:
-        return b"\0" not in os.fsencode(text)
+        return b"\0" not in text.encode(errors="surrogateescape")
     except UnicodeEncodeError:  # a lone surrogate
         return False
 

@@ -285,6 +285,21 @@ def test_options_may_be_lists_and_files():
     check_types(config)
 
 
+READS_PATH = """
+from pathlib import Path
+from tasks.runs.config import RunConfig
+from tasks.runs.saved_config import config_from_dict
+assert config_from_dict(RunConfig, {"run_dir": "l\\xe4uf"}, Path("config.json")).run_dir == Path("l\\xe4uf")
+"""
+
+
+def test_a_run_whose_directory_has_a_name_that_this_locale_lacks_is_read():
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-X", "utf8=0", "-c", READS_PATH]
+    result = subprocess.run(command, env={**os.environ, **ascii_only}, capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr.decode()
+
+
 def test_a_damaged_history_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epo')
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not JSON"):
