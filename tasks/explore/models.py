@@ -181,7 +181,8 @@ class DistanceModel(Model):
         self.tokenizer = Tokenizer(self.trained.vocabulary, final_period=False)
 
     def check(self, texts: Texts) -> None:
-        self._split(texts)
+        vocabulary = self.trained.vocabulary
+        vocabulary.encode(spell(self._split(texts), vocabulary), "the sentence")
 
     def unknown_words(self, texts: Texts) -> set[str]:
         vocabulary = self.trained.vocabulary

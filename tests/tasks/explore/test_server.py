@@ -170,12 +170,17 @@ def test_bad_input_is_refused_in_the_words_of_the_command_line(
     assert refused(client.post(path, json={"model": model, "texts": texts})) == error
 
 
-@pytest.mark.parametrize("text", ["", "the " * 301, "the \ud800 cat"], ids=["none", "many", "surrogate"])
-def test_a_bad_sentence_for_a_language_model(client, own, capsys, text):
+@pytest.mark.parametrize("path", ["/read", "/lengthen"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "the " * 301, "the \ud800 cat", "the zorgleflub", "the <eos>"],
+    ids=["none", "many", "surrogate", "unknown", "end"],
+)
+def test_a_bad_sentence_for_a_language_model(client, own, capsys, path, text):
     assert parsing(["trace", text, "--checkpoint", own["language_model"]]) == 2
     error = capsys.readouterr().err.partition(": error: ")[2].removesuffix("\n")
     question = json.dumps({"model": own["language_model"], "texts": [text]})
-    response = client.post("/read", content=question, headers=JSON)
+    response = client.post(path, content=question, headers=JSON)
     assert refused(response) == error
 
 
