@@ -90,6 +90,8 @@ def batch_size_of(batch_sizes: Tensor, order: Tensor | None, state_size: int | N
         return order.shape[0]
     if torch.compiler.is_compiling() and state_size is not None:
         return state_size
+    if is_jit_tracing():  # there sizes are tensors, and a number would be that of the example
+        return cast(int, batch_sizes[0])
     return cast(int, batch_sizes[0].item())  # non-strict export cannot trace int()
 
 
@@ -105,7 +107,8 @@ def unpack_indices(batch_sizes: Tensor, data: Tensor, order: Tensor | None) -> t
         the packed batch; and the length of each sequence, (B,), on the CPU.
     """
     batch_size = batch_size_of(batch_sizes, order)
-    torch._check(batch_size > 0)
+    if not is_jit_tracing():
+        torch._check(batch_size > 0)
     ends = batch_sizes.cumsum(0)
     token = torch.arange(data.shape[0], device="cpu")
     t = torch.searchsorted(ends, token, right=True)

@@ -262,6 +262,27 @@ def test_a_traced_layer_takes_other_lengths():
             assert_close(one, other)
 
 
+@pytest.mark.parametrize("enforce_sorted", [True, False])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_traced_layer_takes_other_packed_batches(enforce_sorted):
+    layer = make(bidirectional=True).eval()
+
+    class OfPacked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, x, lengths):
+            output, state = self.layer(pack_padded_sequence(x, lengths, enforce_sorted=enforce_sorted))
+            return pad_packed_sequence(output)[0], *state
+
+    traced = torch.jit.trace(OfPacked(), (torch.randn(7, 3, 4, dtype=F64), torch.tensor([7, 4, 3])))
+    for lengths in ([4, 2, 2], [6, 6], [5, 4, 3, 2, 1], [3]):
+        x, lengths = torch.randn(7, len(lengths), 4, dtype=F64), torch.tensor(lengths)
+        for one, other in zip(traced(x, lengths), OfPacked()(x, lengths), strict=True):
+            assert_close(one, other)
+
+
 @pytest.mark.parametrize("lengths", [None, [5, 3, 2, 1], [7, 7, 7, 7]])
 @pytest.mark.parametrize("options", GRID, ids=str)
 @pytest.mark.parametrize("backend", NAMES)

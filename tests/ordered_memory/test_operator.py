@@ -318,6 +318,31 @@ def test_a_traced_layer_takes_other_lengths(backend):
     assert torch.equal(traced(x=x, lengths=full)[0], layer(x).output)
 
 
+class PacksAndPads(nn.Module):
+    """Packs, reads and pads again, so that only tensors go into a trace and come out of it."""
+
+    def __init__(self, layer, enforce_sorted):
+        super().__init__()
+        self.layer, self.enforce_sorted = layer, enforce_sorted
+
+    def forward(self, x, lengths):
+        packed = rnn.pack_padded_sequence(x, lengths, enforce_sorted=self.enforce_sorted)
+        output, state, attention = self.layer(packed)
+        return rnn.pad_packed_sequence(output)[0], *state, attention
+
+
+@QUIET
+@pytest.mark.parametrize("enforce_sorted", [True, False])
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_traced_layer_takes_other_packed_batches(bidirectional, enforce_sorted):
+    model = PacksAndPads(make("native", bidirectional=bidirectional), enforce_sorted)
+    traced = torch.jit.trace(model, (tokens(6, 3, 3), torch.tensor([6, 4, 3])))
+    for lengths in ([4, 2, 2], [6, 6], [5, 4, 3, 2, 1], [3]):
+        x, lengths = tokens(6, len(lengths), 3), torch.tensor(lengths)
+        for one, other in zip(traced(x, lengths), model(x, lengths), strict=True):
+            assert torch.equal(one, other)
+
+
 @QUIET
 def test_sequence_is_not_traced_because_its_steps_depend_on_the_data():
     with pytest.raises(BackendError, match=r"torch\.jit\.trace"):
