@@ -153,7 +153,11 @@ def check_pair(hx: object, *, or_lengths: bool = False) -> None:
         return
     if not (isinstance(hx, (tuple, list)) and len(hx) == 2):
         hint = lengths_hint(hx) if or_lengths else ""
-        got = type(hx).__name__ + (f" ({hint})" if hint else "")
+        got = type(hx).__name__
+        if hint:
+            got += f" ({hint})"
+        elif isinstance(hx, (tuple, list)) and hx:
+            got = f"a {got} of {len(hx)}: {', '.join(type(entry).__name__ for entry in hx[:3])}"
         raise TypeError(f"hx must be a pair of tensors (h, c), got {got}")
     for i, tensor in enumerate(hx):
         if not isinstance(tensor, Tensor):

@@ -550,8 +550,17 @@ def test_a_state_that_is_no_pair_is_named(hx):
         lambda: ONLSTM(5, 6)(pack_padded_sequence(x, [4, 2, 1]), hx),
         lambda: ONLSTMCell(5, 6)(x[0], hx),
     ):
-        with pytest.raises(TypeError, match=r"hx must be a pair of tensors \(h, c\), got (Tensor|tuple)"):
+        message = r"hx must be a pair of tensors \(h, c\), got (Tensor|a tuple of 1: Tensor)$"
+        with pytest.raises(TypeError, match=message):
             call()
+
+
+def test_a_whole_result_in_place_of_the_state_is_named():
+    layer, cell, x = ONLSTM(5, 6), ONLSTMCell(5, 6), torch.randn(4, 3, 5)
+    with pytest.raises(TypeError, match=r"got a tuple of 3: Tensor, Tensor, Distances$"):
+        cell(x[1], cell(x[0], distances=True))
+    with pytest.raises(TypeError, match=r"got a tuple of 3: Tensor, tuple, Distances$"):
+        layer(x, layer(x, distances=True))
 
 
 @pytest.mark.parametrize("make", [ONLSTM, ONLSTMCell])
