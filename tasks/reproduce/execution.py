@@ -103,6 +103,8 @@ class Workers:
         Returns:
             The exit status of the first command that fails, 130 if stopped, or 0.
         """
+        if self._is_over():
+            return EXIT_INTERRUPTED
         with ExitStack() as stack:
             log = None
             if job.log is not None:
@@ -119,7 +121,7 @@ class Workers:
         """Execute `python -m` with these arguments; return its exit status, or 130 if it was stopped."""
         path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
         with self._lock:
-            if self._stopped or self._seconds_left() == 0:
+            if self._is_over():
                 return EXIT_INTERRUPTED
             process = subprocess.Popen(
                 [sys.executable, "-m", *words],
@@ -155,6 +157,10 @@ class Workers:
             process.terminate()
             with suppress(ChildProcessError):  # it has been waited for
                 os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    def _is_over(self) -> bool:
+        """Whether no further command may start."""
+        return self._stopped or self._seconds_left() == 0
 
     def _seconds_left(self) -> float | None:
         return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())

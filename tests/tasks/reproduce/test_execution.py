@@ -63,12 +63,15 @@ def test_a_command_finds_the_tasks_from_anywhere_and_is_out_of_reach_of_ctrl_c(t
     assert (tmp_path / "log.txt").read_text().split() == [f"{ROOT}{os.pathsep}{tmp_path}", "True"]
 
 
-def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path):
+def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path, capsys):
     workers = Workers(1, deadline=time.monotonic())
     job = Job("late", (formatting(tmp_path, "late"),))
     assert workers.complete(job) == EXIT_INTERRUPTED
     assert workers.run([job]) == []
     assert not (tmp_path / "late").exists()
+    assert workers.run([Job("later", job.commands, tmp_path / "run" / "log.txt")]) == []
+    assert not (tmp_path / "run").exists()
+    assert not capsys.readouterr().out  # it does not say that the run has started
 
 
 def test_the_deadline_ends_a_command(tmp_path):
