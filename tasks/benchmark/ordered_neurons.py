@@ -75,7 +75,8 @@ def _run(config: OnlstmConfig) -> None:
 
 
 def _parse(text: str) -> _Size:
-    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){3}", text):
+    number = r"[1-9]\d{0,17}"  # fits into 64 bits
+    if not re.fullmatch(rf"{number}(x{number}){{3}}", text):
         raise UserError(f"--sizes must be like 70x20x400x1150, got {text!r}")
     return _Size(*map(int, text.split("x")))
 

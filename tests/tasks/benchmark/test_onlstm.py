@@ -118,6 +118,8 @@ def test_a_bad_size_is_reported_before_anything_is_measured(capsys):
     ("options", "message"),
     [
         (["--sizes", "5x2"], "--sizes must be like 70x20x400x1150, got '5x2'"),
+        (["--sizes", f"{10**20}x1x1x10"], f"--sizes must be like 70x20x400x1150, got '{10**20}x1x1x10'"),
+        (["--sizes", f"1x1x1x1{'0' * 5000}"], "--sizes must be like 70x20x400x1150, got '1x1x1x10"),
         (["--sizes", "5x2x3x7"], "hidden_size=7 must be divisible by chunk_size=10"),
         (["--repeats", "0"], "--repeats must be at least 1, got 0"),
     ],
