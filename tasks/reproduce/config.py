@@ -264,8 +264,9 @@ def _check_train_options(run: Run) -> None:
     """Raise a UserError if `--train-options` has what is set elsewhere, or is too long for a name."""
     taken = {word for word in (*run.training.options, *run.options) if word.startswith("--")} | TAKEN
     for word in run.train_options:
-        if word.replace("--no-", "--") in taken:
-            name = word.removeprefix("--")
+        option, _, _ = word.partition("=")
+        if option.replace("--no-", "--") in taken:
+            name = option.removeprefix("--")
             raise UserError(
                 f"--train-options must not contain {name}, which the table or another option sets"
             )

@@ -111,7 +111,8 @@ class Run:
             return self.files.results
         words = (evaluation.task, *self.evaluations[evaluation])
         name = words_in_name(words)
-        if re.search(r"[^\w.-]", "".join(words)):  # a/b.mrg and a-b.mrg are not the same treebank
+        # a/b.mrg and a--b.mrg are not the treebank a-b.mrg.
+        if name != "-".join(word.removeprefix("--") for word in words):
             name += f"-{_checksum(' '.join(words))}"
         return self.files.path / f"{short_name(name)}.json"
 

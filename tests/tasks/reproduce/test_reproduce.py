@@ -159,6 +159,8 @@ def test_own_options_of_training_have_runs_and_a_table_of_their_own(again, comma
         ("no-resume", "must not contain no-resume, which"),
         ("run_dir=here", "must not contain run-dir, which"),
         ("model=onlstm", "must not contain model, which"),
+        ("restore-best=--model=onlstm", "must not contain model, which"),
+        ("restore-best=--no-resume", "must not contain no-resume, which"),
         ("precision=64-true", "must not contain precision, which"),
         ("--restore-best", "of the form NAME or NAME=VALUE, got '--restore-best'"),
         ("=2", "of the form NAME or NAME=VALUE, got '=2'"),
@@ -199,7 +201,12 @@ def test_a_path_that_is_no_unicode_is_written_with_its_bytes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "paths", [("a/b.mrg", "a-b.mrg", "a b.mrg"), [f"{'漢' * length}.mrg" for length in (80, 81, 100)]]
+    "paths",
+    [
+        ("a/b.mrg", "a-b.mrg", "a b.mrg", "a--b.mrg"),
+        ("-a", "a", "a-"),
+        [f"{'漢' * length}.mrg" for length in (80, 81, 100)],
+    ],
 )
 def test_the_results_of_each_treebank_have_a_file_of_their_own(tmp_path, paths):
     def results(path):
