@@ -15,7 +15,7 @@ from tasks.classifiers.classification import ClassificationObjective
 from tasks.language_model.task import prepare
 from tasks.listops.task import LISTOPS
 from tasks.logic.task import LOGIC
-from tasks.reproduce.runs import Run
+from tasks.reproduce.runs import Kind, Run
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Experiment
@@ -82,10 +82,11 @@ class Estimator:
             return 0.0
         spent = 0.0
         epoch: float | None = None
+        if state.kind == Kind.TRAINING_LEFT:
+            config = run.saved
         if state.epochs:
             history = run.files.read_metrics("seconds")
             spent = float(history[-1]["seconds"])
-            config = run.saved
             if state.epochs > config.short_epochs:
                 epoch = epoch_seconds(history)
         minutes: float | None = run.config.max_minutes or config.max_minutes

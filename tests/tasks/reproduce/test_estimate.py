@@ -107,6 +107,16 @@ def test_a_time_limit_bounds_an_estimate_and_nothing_is_timed(tmp_path, monkeypa
     assert Estimator(1).seconds_left(run) == 5 * 60
 
 
+def test_a_run_that_was_stopped_in_its_first_epoch_keeps_its_time_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.estimate._measure", lambda *_, **__: pytest.fail("timed"))
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, max_minutes=5))
+    run.files.path.mkdir(parents=True)
+    run.files.last.touch()
+    run.files.config.write_text(json.dumps(config_to_dict(run.config)))
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))
+    assert Estimator(1).seconds_left(run) == 5 * 60
+
+
 @pytest.mark.parametrize(("max_minutes", "seconds"), [(5, 5 * 60 - 120), (60, 48 * 60), (None, 48 * 60)])
 def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max_minutes, seconds):
     run, _ = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2, max_minutes=max_minutes))
