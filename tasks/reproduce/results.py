@@ -13,7 +13,7 @@ from tasks.reproduce.config import ReproduceConfig, parse_options
 from tasks.reproduce.runs import Run
 from tasks.reproduce.table import Cell, Key, TableSpec, TrainingSpec, find
 from tasks.runs.errors import UserError
-from tasks.runs.files import read_json
+from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.options import flag
 from tasks.runs.run_directory import tested_on_other_data
 from tasks.runs.saved_config import changed_options
@@ -197,11 +197,11 @@ def _read_number(path: Path, keys: tuple[Key, ...]) -> float | None:
     results = read_json(path)
     try:
         value = find(results, keys)
-    except (ArithmeticError, AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError):
         value = math.nan
-    if value is not None and not math.isfinite(value):
+    if value is not None and not is_finite_number(value):
         raise UserError(f"{path}: expected the results of a run, with a number at {list(keys)}")
-    return value
+    return None if value is None else float(value)
 
 
 def _summary(values: dict[Run, float], published: Published | None) -> Summary:

@@ -143,14 +143,14 @@ def trainings_of(
     return {training: tuple(evaluations) for training, evaluations in evaluations_by_training.items()}
 
 
-def find(results: Any, keys: tuple[Key, ...]) -> float | None:
-    """Find a number in JSON values.
+def find(results: Any, keys: tuple[Key, ...]) -> Any:
+    """Follow a path into JSON values.
 
     Args:
         results: JSON values.
-        keys: the path to the number.
+        keys: the path.
     Returns:
-        The number; None if the path does not exist or leads to null.
+        What is there, such as a number; None if the path does not exist or leads to null.
     Example:
         >>> find({"rows": [{"name": "a", "f1": {"x": 0.5}}]}, ("rows", {"name": "a"}, "f1", 0))
         0.5
@@ -162,7 +162,7 @@ def find(results: Any, keys: tuple[Key, ...]) -> float | None:
             return None
         if results is None:
             return None
-    return float(results)
+    return results
 
 
 def _step(value: Any, key: Key) -> Any:

@@ -165,6 +165,8 @@ def test_the_table_says_which_seeds_were_tested_on_other_data(again):
         ("results.json", "3", "expected the results of a run, with a number at ['accuracy']"),
         ("results.json", '{"accuracy": {}}', "expected the results of a run"),
         ("results.json", '{"accuracy": NaN}', "expected the results of a run"),
+        ("results.json", '{"accuracy": true}', "expected the results of a run"),
+        ("results.json", '{"accuracy": "0.5"}', "expected the results of a run"),
         ("diverged.json", "3", "expected the numbers step and epoch, got 3"),
         ("diverged.json", '{"step": "x", "epoch": 1}', "expected the numbers step and epoch"),
     ],
