@@ -90,10 +90,13 @@ def curve_svg(curve: Curve) -> Markup:
         return round(bottom - PLOT_HEIGHT * (y - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     x_ticks = _round_numbers(xs[0], xs[-1], 6, steps=[1, 2, 5, 10], integer=True)
-    names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for name in curve.series]
+    drawn = [(i, name) for i, (name, points) in enumerate(finite.items()) if points]
+    names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for _, name in drawn]
     corners = _legend(names, bottom + BOTTOM + LINE)
-    pixels = [{x: (pixel_x(x), pixel_y(y)) for x, y in points} for points in finite.values()]
-    lines = [_line(i, names[i], points, xs, corners[i]) for i, points in enumerate(pixels)]
+    lines = [
+        _line(number, shown, {x: (pixel_x(x), pixel_y(y)) for x, y in finite[name]}, xs, corner)
+        for (number, name), shown, corner in zip(drawn, names, corners, strict=True)
+    ]
     text = TEMPLATES.get_template("curve.svg").render(
         curve=curve,
         description=_description(curve),
@@ -102,7 +105,7 @@ def curve_svg(curve: Curve) -> Markup:
         right=WIDTH - RIGHT,
         top=TOP,
         bottom=bottom,
-        lines=[line for line in lines if line["ys"].strip("- ")],
+        lines=lines,
         x_ticks=[(pixel_x(tick), f"{tick:,.0f}") for tick in x_ticks if xs[0] <= tick <= xs[-1]],
         y_ticks=[(pixel_y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
         best=None if curve.best is None else pixel_x(curve.best),
@@ -125,6 +128,7 @@ def _line(
     mark = MARKS[number % len(MARKS)]
     corners = [f"{pixel_x:g},{pixel_y:g}" for pixel_x, pixel_y in points.values()]
     return {
+        "number": number % len(COLORS),
         "name": name,
         "path": "M" + "L".join(corners),
         "marks": "".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",

@@ -10,7 +10,7 @@ import torch
 
 from ordered_memory.baseline_trees import left_branching
 from ordered_memory.trace import add_true_tree, read_attention
-from tasks.reporting.curves import LONGEST_NAME, MAX_MARKS, Curve, curve_svg
+from tasks.reporting.curves import COLORS, LONGEST_NAME, MAX_MARKS, Curve, curve_svg
 from tasks.reporting.drawing import save_attention
 from tasks.reporting.examples import LENGTHS
 from tasks.reporting.rendering import cell
@@ -206,6 +206,16 @@ def test_the_first_twelve_lines_of_a_plot_differ():
         r'<g class="line[^>]*stroke="(#\w+)"[^>]*>\s*<path[^>]*stroke-dasharray="([^"]*)"', svg
     )
     assert len(styles) == len(set(styles)) == 12
+
+
+def test_a_series_without_values_changes_no_color_and_leaves_no_gap_in_the_legend():
+    """The class is the color in dark mode."""
+    svg = curve_svg(Curve("accuracy", "", {"a": [(1, 0.5)], "empty": [(1, math.nan)], "c": [(1, 0.5)]}))
+    shown = re.findall(r'<g class="line line-(\d)"[^>]*stroke="(#\w+)"', svg)
+    assert shown == [(str(number), COLORS[number]) for number in (0, 2)]
+    alone = curve_svg(Curve("accuracy", "", {"a": [(1, 0.5)], "c": [(1, 0.5)]}))
+    places = [re.findall(r'<text (x="[^"]*" y="[^"]*")>[ac]<', text) for text in (svg, alone)]
+    assert places[0] == places[1] != []
 
 
 def test_the_numbers_of_a_plot_are_a_table_with_gaps():
