@@ -130,3 +130,25 @@ def test_long_names_of_runs_fit_on_a_narrow_screen(open_page: OpenPage, tmp_path
     for shown in (page.locator("svg > text").last, page.locator("td:visible")):
         box = shown.bounding_box()
         assert box["x"] + box["width"] <= 400
+
+
+def test_a_wide_table_fits_on_paper(open_page: OpenPage, tmp_path: Path) -> None:
+    columns = ["model", "all", *(f"{10 * i + 1}–{10 * i + 10}" for i in range(10)), "F1, corpus level"]
+    rows = [[f"ordered-memory --seed {i}", *["0.1234 ± 0.0123"] * 12] for i in range(3)]
+    write_report(tmp_path / "report.html", Report("t", "a", "s", tables=[Table("Accuracy", columns, rows)]))
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True, width=700)  # of A4
+    page.emulate_media(media="print")
+    box = page.locator("table").bounding_box()
+    assert box["x"] + box["width"] <= 700
+
+
+def test_no_line_ends_within_a_value_of_a_plot(open_page: OpenPage, tmp_path: Path) -> None:
+    names = [f"ordered-memory --seed {i}" for i in range(5)]
+    curve = Curve("accuracy", "fraction", {name: [(1, 0.5)] for name in names})
+    write_report(tmp_path / "report.html", Report("t", "a", "s", [curve]))
+    page = open_page((tmp_path / "report.html").as_uri(), offline=True, width=400)
+    readout = page.locator(".readout")
+    assert readout.inner_text() == f"epoch 1: {', '.join(f'{name} 0.5000' for name in names)}"
+    heights = [value.bounding_box()["height"] for value in readout.locator("span").all()]
+    assert len(heights) == 5
+    assert max(heights) < 30

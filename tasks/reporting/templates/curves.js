@@ -62,10 +62,13 @@ class Plot {
     const row = this.rows[this.chosen];
     const [place, ...values] = [...row.children].map((cell) => cell.textContent);
     const best = row.querySelector(".best") ? " (best)" : "";
-    const told = values.map((value, i) => `${this.heads[i + 1]} ${value}`).join(", ");
-    this.readout.textContent = `${this.heads[0]} ${place}${best}: ${told}`;
+    const parts = values.flatMap((value, i) => {
+      const end = i < values.length - 1 ? "," : "";
+      return [" ", OrderedMemoryViewer.element("span", {}, `${this.heads[i + 1]} ${value}${end}`)]; // no line ends within
+    });
+    this.readout.replaceChildren(`${this.heads[0]} ${place}${best}:`, ...parts);
     this.plot.setAttribute("aria-valuenow", String(this.chosen + 1));
-    this.plot.setAttribute("aria-valuetext", this.readout.textContent);
+    this.plot.setAttribute("aria-valuetext", this.readout.textContent ?? "");
   }
 
   /** @param {number} clientX */
