@@ -15,7 +15,7 @@ from ordered_memory.trace import Trace, to_json
 
 FILES = (
     *("elements", "columns", "timeline", "tree", "stack", "distances"),
-    *("player", "pointer", "keys", "board", "viewer", "list", "start"),
+    *("player", "pointer", "keys", "board", "print", "viewer", "list", "start"),
 )
 """The JavaScript files, in the order in which they run. (`format.js` contains only types.)"""
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}

@@ -2,8 +2,6 @@
 
 /** @typedef {{ layer: Layer, decoding: string }} Choice which tree of a model with distances to show */
 
-const PAPER = 640; // pixels: width of what is printed on a sheet, A4 or Letter
-
 class Board {
   /**
    * @param {Trace} trace
@@ -34,6 +32,7 @@ class Board {
     const width = this.columns.right + 8;
     columns.style.width = `${width}px`;
     columns.style.setProperty("--om-print-zoom", String(Math.min(1, PAPER / width)));
+    this.content = columns;
     const names = { role: "group", "aria-label": "Columns of tokens" };
     this.scroller = element("div", { class: "om-scroller", tabindex: 0, ...names }, columns);
     const steps = this.timeline && this.timeline.length > 1 ? [this.player.element, this.sentence] : [];
@@ -60,8 +59,7 @@ class Board {
         attention.element);
     }
     for (const { layer, chosen, element: bars } of this.distances) {
-      const most = `up to ${fraction(Math.max(...layer.distances))}`;
-      parts.push(heading(`Distances, ${layer.name}`, chosen ? `${most}; the tree is read off them` : most), bars);
+      parts.push(heading(`Distances, ${layer.name}`, chosen ? "the tree is read off them" : ""), bars);
     }
     return [...parts, ...this.trueTree()];
   }

@@ -1,6 +1,17 @@
-// The distances of ON-LSTM: a bar under each token, a row for each layer.
+// The distances of ON-LSTM: a bar with its number under each token, a row for each layer.
 
-const BAND_HEIGHT = 60;
+const BAND_HEIGHT = 74;
+const NUMBER_HEIGHT = 14;
+
+/**
+ * A number that fits over a bar: with two decimal places, or with fewer if it is large.
+ * @param {number} value
+ */
+function short(value) {
+  const size = Math.abs(value);
+  if (size < 9.995) return fraction(value);
+  return size < 9999.5 ? value.toFixed(size < 99.95 ? 1 : 0) : value.toExponential(0);
+}
 
 class DistancesView {
   /**
@@ -13,12 +24,16 @@ class DistancesView {
     this.chosen = chosen;
     const { distances } = layer;
     const least = Math.min(0, ...distances);
-    const scale = (BAND_HEIGHT - 6) / (Math.max(...distances) - least || 1);
+    const scale = (BAND_HEIGHT - NUMBER_HEIGHT - 6) / (Math.max(...distances) - least || 1);
     this.bars = distances.map((distance, token) => {
       const height = Math.max(1, scale * (distance - least));
       const width = Math.min(36, columns.width(token) - 8);
       const [x, y] = [columns.middle(token) - width / 2, BAND_HEIGHT - height];
       return shape("rect", { class: "om-distance", x, y, width, height, rx: 2 });
+    });
+    const numbers = distances.map((distance, token) => {
+      const y = Number(this.bars[token].getAttribute("y")) - 4;
+      return shape("text", { class: "om-number", x: columns.middle(token), y }, new Text(short(distance)));
     });
     const ground = shape("path", { class: "om-ground", d: `M${GUTTER} ${BAND_HEIGHT - 0.5}H${columns.right}` });
     this.element = shape("svg", {
@@ -27,7 +42,7 @@ class DistancesView {
       height: BAND_HEIGHT,
       role: "img",
       "aria-label": `Distances of ${layer.name}`,
-    }, ...this.bars, ground);
+    }, ...this.bars, ...numbers, ground);
   }
 
   /**

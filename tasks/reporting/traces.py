@@ -20,8 +20,9 @@ ATTENTION = (
     "the token is put on top. In this way a tree grows while the model reads."
 )
 DISTANCES = (
-    "The distance of a word is large if a constituent ends before it. Trees are decoded from the distances "
-    "of each layer by three algorithms."
+    "The distance of a word is large if a constituent ends before it: in ON-LSTM, how many entries of the "
+    "master forget gate are closed, and in PRPN, a number between 0 and 1. Trees are decoded from the "
+    "distances of each layer by three algorithms."
 )
 
 

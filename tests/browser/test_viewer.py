@@ -261,6 +261,57 @@ def test_nothing_is_cut_off_on_paper(show: Any) -> None:
             assert part.bounding_box()["width"] <= width
 
 
+@pytest.mark.parametrize("kind", ["stack", "distances"])
+def test_a_long_sequence_is_cut_into_readable_strips_on_paper(kind: str, show: Any, tmp_path: Path) -> None:
+    words = [f"w{i}" for i in range(150)]
+    trace = example(150) if kind == "stack" else read_distances(torch.rand(2, 150), words)
+    tokens, width = trace["tokens"], 700  # of A4, upright, between its margins
+    page = show([trace], width=width)
+    if kind == "stack":
+        choose(page, "Show", "→π: joined with the token")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert not page.locator(".om-scroller").is_visible()
+    strips = page.locator(".om-strip")
+    assert strips.count() > 4
+    shown = strips.evaluate_all(
+        """strips => strips.map(strip => {
+            const { left, right } = strip.getBoundingClientRect();
+            return [...strip.querySelector(".om-tokens").children].filter(token => {
+                const box = token.getBoundingClientRect();
+                const seen = getComputedStyle(token).visibility === "visible";
+                return seen && box.left >= left - 1 && box.right <= right + 1;
+            }).map(token => token.textContent);
+        })"""
+    )
+    assert [token for strip in shown for token in strip] == tokens
+    zooms = strips.evaluate_all("strips => strips.map(strip => Number(strip.style.zoom))")
+    assert min(zooms) == max(zooms) == 0.65
+    if kind == "stack":
+        values = strips.locator("select").evaluate_all("all => all.map(one => one.value)")
+        assert set(values) == {"forward_mask"}
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert strips.count() == 0
+    page.pdf(path=tmp_path / "page.pdf", format="A4")
+    assert strips.count() == 0
+
+
+def test_what_fits_on_paper_is_not_cut(show: Any) -> None:
+    page = show([example(12)])
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".om-strip").count() == 0
+
+
+def test_each_bar_has_its_number(show: Any) -> None:
+    d = torch.tensor([[0.0, -3.2, 9.996, 99.96, 12345.6, 1e9]])
+    page = show([read_distances(d, list("abcdef"))])
+    numbers = page.locator(".om-number")
+    assert numbers.all_text_contents() == ["0.00", "-3.20", "10.0", "100", "1e+4", "1e+9"]
+    widths = [number.bounding_box()["width"] for number in numbers.all()]
+    assert max(widths) < 34  # the narrowest column
+
+
 def test_paper_tells_what_was_chosen(show: Any) -> None:
     page = show([example(5, example=0), read_distances(torch.rand(2, 5), list("abcde")) | {"example": 0}])
     choose(page, "Show", "→π: joined with the token")
