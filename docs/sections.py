@@ -1,7 +1,7 @@
 """Docstrings as the site's parser wants them.
 
-A blank line before every section, Examples for Example, and an entry for each name of an entry such as
-`predicted, gold: see ...`.
+A blank line before every section, Examples for Example, Attributes for the Args of a TypedDict, and an entry
+for each name of an entry such as `predicted, gold: see ...`.
 """
 
 import re
@@ -25,7 +25,12 @@ class SeparateSections(griffe.Extension):
         """
         if obj.docstring is not None:
             separated = HEADER.sub(r"\n\n\1", SEVERAL.sub(_one_each, obj.docstring.value))
-            obj.docstring.value = separated.replace("\n\nExample:\n", "\n\nExamples:\n")
+            separated = separated.replace("\n\nExample:\n", "\n\nExamples:\n")
+            if obj.is_class and any(str(base) == "TypedDict" for base in obj.bases):
+                separated = separated.replace(
+                    "\n\nArgs:\n", "\n\nAttributes:\n"
+                )  # keys: they have no defaults
+            obj.docstring.value = separated
 
 
 def _one_each(entry: re.Match[str]) -> str:
