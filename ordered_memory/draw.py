@@ -32,6 +32,8 @@ MAX_HORIZONTAL_LABEL = 5
 """Longest token, in columns of text, that fits horizontally under a column of a heat map."""
 LONGEST_LABEL = 20
 """Maximum number of characters of a word in a figure, whose axes need the room."""
+FAMILIES = ["monospace", "sans-serif"]
+"""Fonts of the tokens of a heat map: the second one has Hebrew, which matplotlib's own first one lacks."""
 BAR_WIDTH = 40
 INK, BAR, MARKED, NEGATIVE, POSITIVE = "#3a4149", "#4c78a8", "#b3261e", "#b85c00", "#1a66b0"
 
@@ -226,7 +228,7 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     axes = figure.add_subplot()
     image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     axes.set_xticks(
-        range(steps), labels, family="monospace", fontsize=8, rotation=90 * vertical, parse_math=False
+        range(steps), labels, family=FAMILIES, fontsize=8, rotation=90 * vertical, parse_math=False
     )
     axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
     axes.set_ylabel("slot")

@@ -265,6 +265,11 @@ def test_words_of_wide_characters_do_not_overlap_below_a_heat_map():
         assert [label.get_rotation() for label in labels] == [rotation] * 2
 
 
+def test_a_heat_map_draws_hebrew():
+    """A letter that no font has is a warning, and warnings are errors."""
+    attention_figure(np.eye(2), ["שלום", "a"]).savefig(io.BytesIO())
+
+
 def test_tensors_that_need_gradients_are_drawn():
     attention = torch.rand(4, 3, dtype=torch.float32, requires_grad=True)
     (image,) = attention_figure(attention, WORDS).axes[0].images
