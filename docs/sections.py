@@ -27,9 +27,8 @@ class SeparateSections(griffe.Extension):
             separated = HEADER.sub(r"\n\n\1", SEVERAL.sub(_one_each, obj.docstring.value))
             separated = separated.replace("\n\nExample:\n", "\n\nExamples:\n")
             if obj.is_class and any(str(base) == "TypedDict" for base in obj.bases):
-                separated = separated.replace(
-                    "\n\nArgs:\n", "\n\nAttributes:\n"
-                )  # keys: they have no defaults
+                # Keys have no defaults, by which the parser tells optional arguments from required ones.
+                separated = separated.replace("\n\nArgs:\n", "\n\nAttributes:\n")
             obj.docstring.value = separated
 
 
