@@ -26,7 +26,15 @@ from tasks.classifiers.report import (
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import example_traces
 from tasks.formatting.summary import mean_and_deviation
-from tasks.formatting.tables import count_text, mean_text, merge_names, number, text_table, wrap
+from tasks.formatting.tables import (
+    count_text,
+    mean_text,
+    merge_names,
+    number,
+    terminal_width,
+    text_table,
+    wrap,
+)
 from tasks.reporting import examples
 from tasks.reporting.induced_trees import scores_note
 from tasks.reporting.report import Report, Table, best_cells, write_report
@@ -206,7 +214,7 @@ def run_report(
     )
     write_report(path, report)
     rows = [["" if cell is None else _text(cell) for cell in row] for row in table.rows]
-    print("\n".join([text_table(table.columns, rows), *wrap(table.note)]))
+    print("\n".join([text_table(table.columns, rows, terminal_width()), *wrap(table.note)]))
     print(f"report: {path}")
 
 

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 
 from ordered_memory.span_f1 import fraction_text
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Format a table as plain text; the first column is left-aligned, the others are right-aligned.
 
     Args:
         header: names of the columns.
         rows: the cells of each row as text.
+        width: maximum length of a line, if a name and a cell fit into it. Columns that do not fit follow
+            below, in tables with the same first column. None for a single table.
     Example:
         >>> print(text_table(["who", "ms"], [["floor", "5"], ["LSTM", "12"]]))
         who    ms
         floor   5
         LSTM   12
+        >>> print(text_table(["who", "short", "long"], [["LSTM", "12", "120"]], width=12))
+        who   short
+        LSTM     12
+        <BLANKLINE>
+        who   long
+        LSTM   120
     """
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
+    tables = [[0]]
+    for column in range(1, len(header)):
+        length = sum(widths[i] + 2 for i in tables[-1]) + widths[column]
+        if width is not None and length > width and len(tables[-1]) > 1:
+            tables.append([0])
+        tables[-1].append(column)
+    return "\n\n".join(
+        "\n".join(
+            "  ".join(
+                line[column].ljust(widths[column]) if column == 0 else line[column].rjust(widths[column])
+                for column in columns
+            ).rstrip()
+            for line in lines
+        )
+        for columns in tables
     )
+
+
+def terminal_width() -> int | None:
+    """The number of characters of a line of the terminal; None if standard output is not one."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from tasks.formatting.tables import markdown_table, mean_text, number, text_table
+from tasks.formatting.tables import markdown_table, mean_text, number, terminal_width, text_table
 from tasks.reporting.curves import Curve, curve_svg
 from tasks.reproduce.config import parse_options
 from tasks.reproduce.results import ModelResults, Results, Summary
@@ -20,7 +21,8 @@ def text(results: Results) -> str:
     Args:
         results: results of the table.
     """
-    return "\n".join([results.table.title, "", _table(results, text_table), "", *results.notes()])
+    table = _table(results, partial(text_table, width=terminal_width()))
+    return "\n".join([results.table.title, "", table, "", *results.notes()])
 
 
 def write(results: Results, directory: Path) -> list[Path]:

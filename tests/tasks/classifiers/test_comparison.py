@@ -99,6 +99,24 @@ def test_the_page_never_takes_the_place_of_the_report_of_a_run(small_runs, tmp_p
     assert (run / "report.html").read_bytes() == before
 
 
+def test_a_table_is_as_wide_as_the_terminal_where_there_is_one(small_runs, tmp_path, monkeypatch, capsys):
+    command = ["report", str(small_runs["listops_run"]), "--output", str(tmp_path / "page.html")]
+    assert MAIN["listops"](command) == 0
+    whole = capsys.readouterr().out.split("\n")[:2]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "50")
+    assert MAIN["listops"](command) == 0
+    *blocks, last = capsys.readouterr().out.split("\n\n")
+    parts = [block.split("\n") for block in (*blocks, "\n".join(last.split("\n")[:2]))]
+    assert len(parts) > 1
+    assert max(len(line) for part in parts for line in part) <= 50 < len(whole[0])
+    for i, line in enumerate(whole):
+        first, *cells = re.split(" {2,}", line)
+        pieces = [re.split(" {2,}", part[i]) for part in parts]
+        assert [piece[0] for piece in pieces] == [first] * len(parts)
+        assert [cell for piece in pieces for cell in piece[1:]] == cells
+
+
 def test_runs_of_one_model_have_names_of_their_own_wherever_they_are(
     small_runs, tmp_path, monkeypatch, capsys
 ):
