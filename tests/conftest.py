@@ -6,8 +6,13 @@ import os
 import signal
 
 import pytest
-import torch
 from hypothesis import settings
+
+# Threads that have nothing to do sleep. By default they spin, on cores that other tests could use. Read when
+# PyTorch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
 
 # Read when Triton is imported, which other packages do: without a GPU its kernels are interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "0" if torch.cuda.is_available() else "1")
@@ -44,11 +49,19 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _devices_that_are_not_there_get_no_seed():
+    """`torch.manual_seed` formats the stack for each of them, which takes milliseconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for device in (torch.cuda, torch.xpu, torch.mtia):
+            if not device.is_available():
+                patch.setattr(device, "manual_seed_all", lambda seed: None, raising=False)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _same_seed():
-    # torch.manual_seed also formats the stack, three times, for the seeds of GPUs that are not there.
-    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    seed(20191026)
+    torch.manual_seed(20191026)
 
 
 @pytest.fixture

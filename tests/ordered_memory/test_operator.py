@@ -128,8 +128,9 @@ def test_inductor_draws_dropout_before_it_is_read():
     torch.compiler.reset()
     layer, x = make(cell_dropout=0.2, attention_dropout=0.3), tokens()
     function = torch.compile(layer)
-    for _ in range(2):  # no numbers of uninitialised memory
-        assert all(found.isfinite().all() for found in results_and_gradients(function, layer, x))
+    with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):  # compiles no programs to ask the processor
+        for _ in range(2):  # no numbers of uninitialised memory
+            assert all(found.isfinite().all() for found in results_and_gradients(function, layer, x))
 
 
 @QUIET
@@ -228,9 +229,9 @@ def test_the_definition_exported_for_training_takes_batches_of_any_size(strict):
     layer = make("reference", num_slots=2, cell_dropout=0.5, attention_dropout=0.5)
     batch = {1: torch.export.Dim("B", min=2, max=100)}
     program = torch.export.export(
-        layer, (torch.randn(3, 2, 3, dtype=F64),), dynamic_shapes=(batch,), strict=strict
+        layer, (torch.randn(2, 2, 3, dtype=F64),), dynamic_shapes=(batch,), strict=strict
     )
-    assert program.module()(torch.randn(3, 4, 3, dtype=F64)).output.shape == (3, 4, 8)
+    assert program.module()(torch.randn(2, 4, 3, dtype=F64)).output.shape == (2, 4, 8)
 
 
 @QUIET
