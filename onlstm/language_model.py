@@ -327,8 +327,8 @@ class LanguageModel(LanguageModelBase):
             raise ValueError("distances=True: an LSTM has no distances")
         if state is not None and len(state) != len(self.layers):
             raise ValueError(f"state must have {len(self.layers)} layers, got {len(state)}")
-        for pair in state or ():
-            check_pair(pair)
+        for i, pair in enumerate(state or ()):
+            check_pair(pair, name=f"state[{i}]")
         x = self._locked(self._embed(tokens), self.input_dropout)
         raw, new_state, all_distances = x, [], []
         for index, layer in enumerate(self.layers):

@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.checks import as_int, check_device, check_dtype, check_flags, check_tensor, lengths_hint
+from ordered_memory.checks import as_int, check_device, check_dtype, check_flags, check_state_tensors
 
 State = tuple[Tensor, Tensor]
 """Hidden state and cell state, (h, c)."""
@@ -140,28 +140,17 @@ def check_sizes(
     return sizes["input_size"], hidden_size, sizes["num_layers"], chunk_size
 
 
-def check_pair(hx: object, *, or_lengths: bool = False) -> None:
+def check_pair(hx: object, *, name: str = "hx", or_lengths: bool = False) -> None:
     """Check that the caller's initial state is a pair or None.
 
     Args:
         hx: (h, c), or None.
+        name: name of the argument, for the error message.
         or_lengths: whether the caller may have meant lengths, for the error message.
     Raises:
         TypeError: `hx` is anything else.
     """
-    if hx is None:
-        return
-    if not (isinstance(hx, (tuple, list)) and len(hx) == 2):
-        hint = lengths_hint(hx) if or_lengths else ""
-        got = type(hx).__name__
-        if hint:
-            got += f" ({hint})"
-        elif isinstance(hx, (tuple, list)) and hx:
-            got = f"a {got} of {len(hx)}: {', '.join(type(entry).__name__ for entry in hx[:3])}"
-        raise TypeError(f"hx must be a pair of tensors (h, c), got {got}")
-    for i, tensor in enumerate(hx):
-        if not isinstance(tensor, Tensor):
-            check_tensor(f"hx[{i}]", tensor, lengths_hint(hx) if or_lengths else "")
+    check_state_tensors(name, hx, 2, "a pair of tensors (h, c)", or_lengths=or_lengths)
 
 
 def check_state_axes(hx: State | None, axes: int, batched: bool) -> None:

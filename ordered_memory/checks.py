@@ -243,19 +243,38 @@ def check_lengths(
     return values
 
 
-def lengths_hint(state: object) -> str:
-    """What the caller of a layer may have meant whose initial state is not one, for the error message.
+def check_state_tensors(
+    name: str, state: object, count: int, expected: str, *, or_lengths: bool = True
+) -> None:
+    """Check that the caller's initial state is a tuple or list of tensors, or None.
 
     Args:
-        state: the caller's argument.
-    Returns:
-        "did you mean lengths=?" if the argument could be lengths, else "".
+        name: name of the argument, for the error message.
+        state: value of the argument.
+        count: number of tensors.
+        expected: what it must be if not None, for the error message.
+        or_lengths: whether the caller may have meant lengths, for the error message.
+    Raises:
+        TypeError: the state is anything else.
     """
-    if isinstance(state, Tensor):
-        integers = state.dtype in INTEGERS
-    else:
-        integers = isinstance(state, (tuple, list)) and bool(state) and all(isinstance(n, int) for n in state)
-    return "did you mean lengths=?" if integers else ""
+    if state is None:
+        return
+    got = type(state).__name__
+    if isinstance(state, (tuple, list)):
+        if len(state) == count and all(isinstance(entry, Tensor) for entry in state):
+            return
+        got = f"a {got} of {len(state)}"
+        if state:
+            got += f": {', '.join(type(entry).__name__ for entry in state[:3])}"
+    if or_lengths and _may_be_lengths(state):
+        got += " (did you mean lengths=?)"
+    raise TypeError(f"{name} must be {expected}, or None, got {got}")
+
+
+def _may_be_lengths(value: object) -> bool:
+    if isinstance(value, Tensor):
+        return value.dtype in INTEGERS
+    return isinstance(value, (tuple, list)) and bool(value) and all(isinstance(n, int) for n in value)
 
 
 def sequence_lengths(lengths: Sequence[int] | Tensor | None, batch_size: int, longest: int) -> list[int]:

@@ -22,7 +22,7 @@ from ordered_memory.checks import (
     check_lengths,
     check_name,
     check_sequences,
-    lengths_hint,
+    check_state_tensors,
     positive_int,
 )
 from ordered_memory.direction import Direction
@@ -201,7 +201,7 @@ class OrderedMemory(nn.Module):
             BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.
         """
         num_slots = positive_int("num_slots", self.num_slots if num_slots is None else num_slots)
-        _check_three_tensors(state)
+        check_state_tensors("state", state, 3, "three tensors, such as an OrderedMemoryState")
         if isinstance(x, PackedSequence):
             if lengths is not None:
                 raise ValueError("lengths must be None for a PackedSequence, which carries its own")
@@ -328,19 +328,3 @@ class OrderedMemory(nn.Module):
         if not self.bidirectional:
             return [state]
         return [OrderedMemoryState(*(tensor[i] for tensor in state)) for i in range(2)]
-
-
-def _check_three_tensors(state: object) -> None:
-    """Check that the caller's state is a state or None. Its shapes are checked later."""
-    if state is None:
-        return
-    got = type(state).__name__
-    if isinstance(state, (tuple, list)):
-        if len(state) == 3 and all(isinstance(tensor, Tensor) for tensor in state):
-            return
-        got = f"a {got} of {len(state)}"
-        if len(state) == 3:
-            got += f": {', '.join(type(tensor).__name__ for tensor in state)}"
-    hint = lengths_hint(state)
-    got += f" ({hint})" if hint else ""
-    raise TypeError(f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}")

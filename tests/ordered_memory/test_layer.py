@@ -346,13 +346,13 @@ def test_wrong_type_of_input_is_named():
     with pytest.raises(TypeError, match=r"x must be a dense tensor, got torch.sparse_coo"):
         make()(X.to_sparse())
     for state, got in (
-        ((X, X), "a tuple of 2"),
+        ((X, X), "a tuple of 2: Tensor, Tensor"),
         ([], "a list of 0"),
         ((X, X, None), "a tuple of 3: Tensor, Tensor, NoneType"),
         (torch.ones(3), "Tensor"),
         ("abc", "str"),
         (torch.tensor([5, 3]), "Tensor (did you mean lengths=?)"),
-        ([5, 3], "a list of 2 (did you mean lengths=?)"),
+        ([5, 3], "a list of 2: int, int (did you mean lengths=?)"),
         ([5, 3, 1], "a list of 3: int, int, int (did you mean lengths=?)"),
     ):
         message = f"state must be three tensors, such as an OrderedMemoryState, or None, got {got}"

@@ -316,6 +316,8 @@ def test_bad_calls():
         model(torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="2 layers, got 1"):
         model(torch.zeros(1, 1, dtype=torch.int64), [(torch.zeros(1, 1, 8), torch.zeros(1, 1, 8))])
+    with pytest.raises(TypeError, match=r"^state\[1\] must be a pair of tensors .*, got a tuple of 0$"):
+        model(torch.zeros(1, 1, dtype=torch.int64), [None, ()])
 
 
 # ---- batches and losses
