@@ -34,7 +34,8 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
         threshold: an occupancy below this counts as 0, in [0, 1]. An occupancy that counts as 0, or is 0, has
             a gradient of 0.
     Returns:
-        p, (..., N): non-negative; sums to 1 over the slots, or is all 0 if the memory is empty.
+        p, (..., N): non-negative; sums to 1 over the slots, or is all 0 if the memory is empty. As softmax,
+        it is NaN if a is -inf wherever m > 0.
     Raises:
         ValueError: `occupancy` does not have N + 1 entries, or `threshold` is not in [0, 1].
     Example:
@@ -50,11 +51,12 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
         raise ValueError(f"threshold must lie in [0, 1], got {threshold!r}")
     mask = occupancy[..., 1:]
     mask = mask.masked_fill(mask < threshold, 0.0)
-    scores = scores.masked_fill(mask == 0, -math.inf)
+    masked = mask == 0
+    scores = scores.masked_fill(masked, -math.inf)
     largest = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
     weights = mask * torch.exp(scores - largest)
-    total = weights.sum(-1, keepdim=True)
-    return weights / torch.where(total > 0, total, torch.ones_like(total))
+    empty = masked.all(-1, keepdim=True)
+    return weights / (weights.sum(-1, keepdim=True) + empty)
 
 
 class ScoreMasks(NamedTuple):

@@ -46,6 +46,13 @@ def test_occupancy_has_one_entry_more_than_scores(width):
         masked_attention(torch.zeros(3, 4), torch.ones(3, width))
 
 
+def test_scores_of_minus_infinity_attend_nowhere_unless_all_are_as_in_softmax():
+    occupancy = torch.tensor([0.0, 0.0, 0.5, 1.0])
+    one, every = torch.tensor([[9.0, -torch.inf, 1.0], [9.0, -torch.inf, -torch.inf]])
+    assert masked_attention(one, occupancy).tolist() == [0, 0, 1]
+    assert masked_attention(every, occupancy).isnan().all()
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 2, float("nan")])
 def test_the_threshold_is_a_fraction(threshold):
     with pytest.raises(ValueError, match=re.escape(f"threshold must lie in [0, 1], got {threshold}")):

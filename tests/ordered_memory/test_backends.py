@@ -60,6 +60,15 @@ def randomize(layer, std=0.6):
     return layer
 
 
+def score_minus_infinity(layer):
+    """Make an additive score -inf for every slot."""
+    for direction in layer.directions:
+        score = direction.score
+        for weight, value in ((score.query.weight, 0), (score.key.weight, 0), (score.key.bias, 9)):
+            torch.nn.init.constant_(weight, value)
+        torch.nn.init.constant_(score.output.weight, -torch.inf)
+
+
 def arbitrary_state(batch, slots, size, dtype=F64):
     """Anything at all; among the occupancies zeros, some too small to count and an empty memory."""
     occupancy = torch.rand(batch, slots + 1, dtype=dtype)
@@ -253,6 +262,16 @@ def test_it_equals_the_definition_on_more_rows_than_are_taken_at_once(backend, s
 def test_it_equals_the_definition_at_other_thresholds(backend, score, cell, threshold):
     case = Case(7, 4, 5, lengths=[7, 4, 7, 2], score=score, cell=cell, occupancy_threshold=threshold)
     assert_equals_the_definition(backend, case)
+
+
+@ANY_BACKEND
+def test_scores_that_are_all_minus_infinity_have_no_attention(backend):
+    layer = OrderedMemory(4, 6, 3, score="additive", backend=backend)
+    score_minus_infinity(layer)
+    out = layer(torch.randn(3, 2, 4))
+    assert (out.attention[0] == 0).all()
+    assert out.attention[1:].isnan().all()
+    assert all(tensor[:, :3].isnan().all() for tensor in out.state)
 
 
 @EVERY_BACKEND

@@ -164,6 +164,21 @@ def test_it_equals_the_definition_under_fixed_dropout_masks(score):
 
 
 @RUNS
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of the interpreter
+def test_scores_that_are_all_minus_infinity_have_no_attention():
+    case = Case("additive", slots=2, batch=1)
+    score = case.modules.score
+    with torch.no_grad():
+        for weight, value in ((score.query.weight, 0), (score.key.weight, 0), (score.key.bias, 9)):
+            weight.fill_(value)
+        score.output.weight.fill_(-torch.inf)
+        state = initial_state(1, 2, case.inputs[0])
+        attention = triton.run_recurrence(case.inputs, state, case.modules).attention
+    assert (attention[0] == 0).all()
+    assert attention[1:].isnan().all()
+
+
+@RUNS
 def test_masks_may_be_missing():
     case = Case(slots=2, batch=2, steps=2, dropout=0.4)
     first = case.draw_masks()[0]

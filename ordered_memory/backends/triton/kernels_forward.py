@@ -77,8 +77,7 @@ def _attend(queries, weights, tape, dropout, sizes, plan, token, before, running
     # For an empty memory the maximum is -inf, and -inf - (-inf) would be NaN.
     largest = tl.maximum(tl.max(scores, 1), -3.0e38)
     weight = mask * tl.exp(scores - largest[:, None])
-    total = tl.sum(weight, 1)
-    return weight / tl.where(total == 0, 1.0, total)[:, None]
+    return weight / tl.where(tl.sum(mask, 1) == 0, 1.0, tl.sum(weight, 1))[:, None]
 
 
 @jit
