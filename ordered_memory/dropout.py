@@ -14,7 +14,8 @@ def draw_mask(shape: tuple[int, ...], probability: float, like: Tensor) -> Tenso
         probability: probability of dropping an entry, in [0, 1].
         like: tensor whose dtype and device the mask takes.
     Returns:
-        Tensor of `shape`, drawn from the global generator of its device.
+        Tensor of `shape`, drawn from the global generator of its device. Where gradients are needed, a trace
+        of `torch.jit.trace` may draw its masks in another order than the module: it reorders dropout.
     Example:
         >>> import torch
         >>> draw_mask((2, 3), 1.0, torch.zeros(1)).sum()
