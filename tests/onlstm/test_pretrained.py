@@ -315,7 +315,7 @@ def test_a_state_that_is_no_pair_is_a_type_error(recurrent, training):
     model = LanguageModel(3, 4, 6, 2, chunk_size=2, recurrent=recurrent, weight_dropout=0.5).train(training)
     h = torch.zeros(1, 2, 6)
     for state in ([h, h], [(h,), (h,)], [(h, 1), (h, 1)]):
-        with pytest.raises(TypeError, match="hx"):
+        with pytest.raises(TypeError, match=r"^state\[0\] must be a pair of tensors \(h, c\), or None, got "):
             model(torch.zeros(2, 2, dtype=torch.int64), state)
 
 
