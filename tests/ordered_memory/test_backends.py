@@ -17,6 +17,7 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, Backend, select_backend, sequence
 from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler, StepMasks
+from tests.infinite_scores import make_scores_minus_infinity
 from tests.tolerances import assert_close
 
 F64 = torch.float64
@@ -58,15 +59,6 @@ def randomize(layer, std=0.6):
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=std)
     return layer
-
-
-def score_minus_infinity(layer):
-    """Make an additive score -inf for every slot."""
-    for direction in layer.directions:
-        score = direction.score
-        for weight, value in ((score.query.weight, 0), (score.key.weight, 0), (score.key.bias, 9)):
-            torch.nn.init.constant_(weight, value)
-        torch.nn.init.constant_(score.output.weight, -torch.inf)
 
 
 def arbitrary_state(batch, slots, size, dtype=F64):
@@ -267,7 +259,7 @@ def test_it_equals_the_definition_at_other_thresholds(backend, score, cell, thre
 @ANY_BACKEND
 def test_scores_that_are_all_minus_infinity_have_no_attention(backend):
     layer = OrderedMemory(4, 6, 3, score="additive", backend=backend)
-    score_minus_infinity(layer)
+    make_scores_minus_infinity(layer.directions[0].score)
     out = layer(torch.randn(3, 2, 4))
     assert (out.attention[0] == 0).all()
     assert out.attention[1:].isnan().all()

@@ -22,6 +22,7 @@ from ordered_memory.cells import CellMasks
 from ordered_memory.dropout import draw_mask
 from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler, StepMasks
+from tests.infinite_scores import make_scores_minus_infinity
 from tests.kernels import ALL_KERNELS, DEVICE, INTERPRETED, RUNS, tl
 from tests.tolerances import assert_close
 from tests.triton_turns import let_programs_take_turns
@@ -167,11 +168,8 @@ def test_it_equals_the_definition_under_fixed_dropout_masks(score):
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # of the interpreter
 def test_scores_that_are_all_minus_infinity_have_no_attention():
     case = Case("additive", slots=2, batch=1)
-    score = case.modules.score
+    make_scores_minus_infinity(case.modules.score)
     with torch.no_grad():
-        for weight, value in ((score.query.weight, 0), (score.key.weight, 0), (score.key.bias, 9)):
-            weight.fill_(value)
-        score.output.weight.fill_(-torch.inf)
         state = initial_state(1, 2, case.inputs[0])
         attention = triton.run_recurrence(case.inputs, state, case.modules).attention
     assert (attention[0] == 0).all()
