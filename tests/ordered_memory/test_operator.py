@@ -124,6 +124,7 @@ def test_a_layer_compiled_by_inductor_is_the_eager_one():
 
 
 @QUIET
+@pytest.mark.slow
 def test_inductor_draws_dropout_before_it_is_read():
     torch.compiler.reset()
     layer, x = make(cell_dropout=0.2, attention_dropout=0.3), tokens()
