@@ -102,7 +102,8 @@ def run(
     sizes = torch.as_tensor(batch_sizes, dtype=torch.int64, device="cpu")
     for name, tensor in (
         ("tokens", tokens),
-        *((f"weights.{field}", weight) for field, weight in weights._asdict().items()),
+        ("weights.weight_ih", weights.weight_ih),
+        ("weights.bias", weights.bias),
         ("hidden", hidden),
         ("cell", cell),
     ):
