@@ -161,6 +161,7 @@ def test_what_a_task_of_your_own_does_not_have_is_said(own_task, capsys, words, 
     ("name", "value", "error"),
     [
         ("metadata", Classifier.metadata, r"TextModel\.metadata\(\) must have the key 'words'"),
+        ("classes", ("positive", "positive"), r"TextModel\.classes must be distinct, got \('positive', 'pos"),
         ("forward", lambda self, batch: None, r"TextModel\.forward must return a Prediction, got NoneType"),
     ],
 )

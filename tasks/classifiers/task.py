@@ -243,6 +243,8 @@ class ClassifierTask(Generic[Config]):
                 raise ValueError(
                     f"{type(model).__name__}.metadata() must have the key {key!r} of its saved_arguments"
                 )
+        if len(set(model.classes)) < len(model.classes):
+            raise ValueError(f"{type(model).__name__}.classes must be distinct, got {model.classes}")
         model.set_num_slots()
         prediction = predict_example(model, data, 0)
         model.set_num_slots(model.config.num_slots)
