@@ -188,7 +188,11 @@ class Run:
         """The configuration that the options of the run give."""
         subcommand = import_module(f"tasks.{self.training.task}.__main__").SUBCOMMANDS["train"]
         program = f"python -m tasks.{self.training.task}"
-        return parse_run(subcommand.config, subcommand.presets, list(self._training_words), program)
+        try:
+            return parse_run(subcommand.config, subcommand.presets, list(self._training_words), program)
+        except SystemExit:  # tyro has said which option is wrong
+            options = " ".join(self.train_options)
+            raise UserError(f"--train-options: {program} train does not accept {options}") from None
 
     @property
     def saved(self) -> Any:

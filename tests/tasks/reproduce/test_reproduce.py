@@ -166,6 +166,8 @@ def test_own_options_of_training_have_runs_and_a_table_of_their_own(again, comma
         ("=2", "of the form NAME or NAME=VALUE, got '=2'"),
         ("adam-betas='0.9", "No closing quotation"),
         ("average-decay=2", r"--average-decay must lie in \[0, 1\), got 2.0"),
+        ("nonsense=3", "--train-options: python -m tasks.listops train does not accept --nonsense 3"),
+        ("patience=x", "--train-options: python -m tasks.listops train does not accept --patience x"),
         (f"initial-weights={'x' * 300}", "too long for the name of a directory: paper-.*xxx"),
     ],
 )
