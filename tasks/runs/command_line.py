@@ -242,7 +242,8 @@ def _overview(task: str, subcommands: Mapping[str, Subcommand]) -> str:
         lines.append(textwrap.fill(text, 80, initial_indent=f"  {name:<{width}}  ", subsequent_indent=indent))
     example_lines = ["", "examples:", textwrap.indent(examples, "  ")] if examples else []
     heading = f"subcommands (`python -m {task} SUBCOMMAND --help` shows the options of a subcommand):"
-    return "\n".join([textwrap.fill(sentence, 80), *example_lines, "", heading, *lines])
+    about = [textwrap.fill(sentence, 80), *example_lines, ""] if docstring else []
+    return "\n".join([*about, heading, *lines])
 
 
 def _sentence(cls: type[Any]) -> str:
