@@ -157,7 +157,11 @@ class ContextualEmbedding(nn.Module):
         self.tokenizer = PieceTokenizer(name)
         encoder = _load_encoder(name, self.tokenizer.directory)
         config = encoder.config
-        if max(self.tokenizer.vocabulary.values()) >= encoder.get_input_embeddings().num_embeddings:
+        try:
+            num_embeddings = encoder.get_input_embeddings().num_embeddings
+        except NotImplementedError:  # CANINE reads characters
+            raise UserError(f"--encoder {name}: a {config.model_type} has no word pieces") from None
+        if max(self.tokenizer.vocabulary.values()) >= num_embeddings:
             raise UserError(
                 f"--encoder {name}: its tokenizer has more pieces than the encoder has embeddings"
             )

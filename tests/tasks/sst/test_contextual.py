@@ -304,6 +304,12 @@ def encodes_and_decodes(path):
     transformers.BartModel(config).save_pretrained(path)
 
 
+def reads_characters(path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.CanineConfig(num_hash_buckets=64, max_position_embeddings=64, **sizes)
+    transformers.CanineModel(config).save_pretrained(path)
+
+
 def replace(name, content):
     return lambda path: (path / name).write_bytes(content)
 
@@ -319,6 +325,7 @@ def replace(name, content):
         (replace("model.safetensors", b"cut"), "not an encoder that transformers can load"),
         (lacks_weights, r"weights lack encoder\.layer\.1\."),
         (encodes_and_decodes, "a bart is not a text encoder"),
+        (reads_characters, "a canine has no word pieces"),
         (lambda path: write_tokenizer(path, [*PIECES, "more"]), "more pieces than the encoder has"),
     ],
 )
