@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -175,6 +176,7 @@ def test_closing_the_terminal_saves_the_run(tmp_path):
     printed = b""
     try:
         while b"epoch 2" not in printed:
+            assert select.select([master], [], [], 300)[0], printed
             chunk = os.read(master, 1000)
             assert chunk, printed
             printed += chunk
@@ -184,7 +186,7 @@ def test_closing_the_terminal_saves_the_run(tmp_path):
         raise
     finally:
         os.close(master)
-    assert process.wait() == 130
+    assert process.wait(timeout=300) == 130
     epochs = len(RunDirectory(tmp_path / "run").read_metrics()) + 1
     assert train(tmp_path / "run", "--resume", "--epochs", str(epochs)) == 0
 
