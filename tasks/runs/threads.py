@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
 import torch
 
@@ -57,8 +58,12 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@cache
 def _load_average() -> float:
-    """The system's load average over the last minute; 0 where it is not available."""
+    """The system's load average over the minute before the first call; 0 where it is not available.
+
+    Later, it would count this process, too: the run of a second seed would be warned of that of the first.
+    """
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

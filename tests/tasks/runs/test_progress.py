@@ -21,7 +21,7 @@ from tasks.runs.progress import (
     finished_text,
     remaining_text,
 )
-from tasks.runs.threads import use_threads
+from tasks.runs.threads import _load_average, use_threads
 from tasks.runs.trainer import Trainer
 from tests import commands
 
@@ -218,6 +218,14 @@ def test_curves_have_points_within_epochs(tmp_path):
     assert min(first, second) < whole < max(first, second)
 
 
+@pytest.fixture
+def _load_is_not_known():
+    _load_average.cache_clear()
+    yield
+    _load_average.cache_clear()
+
+
+@pytest.mark.usefixtures("_load_is_not_known")
 @pytest.mark.parametrize(
     ("load", "threads", "warned"),
     [(0.2, 2, None), (1.6, 2, "--threads 1 may"), (9.0, 2, "--threads 1 may"), (9.0, 1, None), (1.0, 4, "3")],
@@ -232,6 +240,19 @@ def test_a_busy_machine_is_warned_of(monkeypatch, capsys, load, threads, warned)
     assert (error == "") if warned is None else (warned in error and error.count("\n") == 1)
 
 
+@pytest.mark.usefixtures("_load_is_not_known")
+def test_a_run_is_not_warned_of_the_run_before_it(monkeypatch, capsys):
+    loads = iter((0.0, 2.0))
+    monkeypatch.setattr("tasks.runs.threads.count_cores", lambda: 2)
+    monkeypatch.setattr("tasks.runs.threads.os.getloadavg", lambda: (next(loads), 0.0, 0.0))
+    monkeypatch.setattr("tasks.runs.threads.torch.set_num_threads", lambda number: None)
+    monkeypatch.setattr("tasks.runs.threads.torch.get_num_threads", lambda: 2)
+    for _ in range(2):
+        use_threads(2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("_load_is_not_known")
 @pytest.mark.parametrize(
     ("processes", "variable", "said"),
     [(1, None, None), (2, None, None), (4, None, None), (2, "4", "8 threads"), (8, None, None)],
