@@ -8,13 +8,13 @@ from tasks.formatting.summary import Published
 from tasks.language_model.grammar import generate_pairs
 from tasks.logic import published as logic
 from tasks.parsing import published as parsing
-from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
+from tasks.reproduce.table import Cell, CommandSpec, RowSpec, TableSpec
 from tasks.syntax_eval.paper_table import OTHER, PAPER_ROWS, Row
 
 PRESETS = ("paper", "small", "demo")
 MODELS = {"onlstm": "ON-LSTM", "lstm": "LSTM"}
 """Names of models in the tables, by `--model`. Published results on minimal pairs have the same order."""
-LANGUAGE_MODELS = {model: TrainingSpec("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
+LANGUAGE_MODELS = {model: CommandSpec("language_model", ("--model", model)) for model in (*MODELS, "prpn")}
 """Training runs by `--model`; tables 1, 2 and 3 share them."""
 
 PERPLEXITY = {
@@ -54,13 +54,13 @@ def _parsing_row(name: str, source: str = "", model: str = "onlstm") -> RowSpec:
         column: Cell(
             LANGUAGE_MODELS[model],
             ("rows", {"name": source or name}, group, "f1_sentence"),
-            EvaluationSpec("parsing"),
+            CommandSpec("parsing"),
         )
         for column, group in groups.items()
     }
     for label in PARSING_LABELS:
         result = ("rows", {"name": source or name}, "all", "label_recall", label)
-        cells[label] = Cell(LANGUAGE_MODELS[model], result, EvaluationSpec("parsing"))
+        cells[label] = Cell(LANGUAGE_MODELS[model], result, CommandSpec("parsing"))
     published = parsing.PUBLISHED[model].get(source or name, {})
     published_by_column = {column: published[group] for column, group in groups.items() if group in published}
     return RowSpec(name, model, cells, published_by_column)
@@ -87,7 +87,7 @@ def _pairs_row(index: int, model: str) -> RowSpec:
         _column(row): {"section": row.section, "group": row.group, "name": row.name} for row in PAPER_ROWS
     } | {name: {"section": OTHER, "name": name} for name in GENERATED}
     cells = {
-        column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), EvaluationSpec("syntax_eval"))
+        column: Cell(LANGUAGE_MODELS[model], ("lines", line, "accuracy", 0), CommandSpec("syntax_eval"))
         for column, line in lines.items()
     }
     published = {
@@ -114,7 +114,7 @@ They give the LSTM the sizes and optimizer of the ON-LSTM paper; the preset of O
 
 
 def _operations_row(model: str) -> RowSpec:
-    training = TrainingSpec("logic", ("--model", model, *LOGIC_OPTIONS[model]))
+    training = CommandSpec("logic", ("--model", model, *LOGIC_OPTIONS[model]))
     cells = {count: Cell(training, ("accuracy_by", "operations", count, 0)) for count in OPERATIONS}
     published = {name: value for name, value in logic.PUBLISHED[model].items() if name in OPERATIONS}
     return RowSpec(MODELS[model], model, cells, published)

@@ -6,7 +6,7 @@ from ordered_memory.span_f1 import CORPUS_LEVEL
 from tasks.formatting.summary import Published
 from tasks.logic import published as logic
 from tasks.logic.task import LEFT_OUT
-from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
+from tasks.reproduce.table import Cell, CommandSpec, RowSpec, TableSpec
 
 F1_NOTE = f"F1: of the induced trees, {CORPUS_LEVEL}."
 TREE_F1 = ("span_f1", str(CORPUS_LEVEL), "model")
@@ -40,9 +40,9 @@ LOGIC_AND_LISTOPS_MODELS = tuple(name for name in NAMES if name not in ("bilstm"
 """The models of the tables of logic and ListOps."""
 
 
-def _training(task: str, model: str, *options: str) -> TrainingSpec:
+def _training(task: str, model: str, *options: str) -> CommandSpec:
     """The training run of a model; `model` is a key of NAMES."""
-    return TrainingSpec(task, (*MODEL_OPTIONS.get(model, ("--model", model)), *options))
+    return CommandSpec(task, (*MODEL_OPTIONS.get(model, ("--model", model)), *options))
 
 
 def _row(model: str, cells: dict[str, Cell], published: dict[str, Published] | None = None) -> RowSpec:
@@ -106,7 +106,7 @@ def _hard_rows(tests: tuple[str, ...]) -> tuple[RowSpec, ...]:
             run, which needs no further evaluation.
     """
     evaluations = {
-        test: None if test == "standard" else EvaluationSpec("listops", ("--test", test)) for test in tests
+        test: None if test == "standard" else CommandSpec("listops", ("--test", test)) for test in tests
     }
     published = {"ordered-memory": {test: HARD_PUBLISHED[test] for test in tests if test in HARD_PUBLISHED}}
 

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.formatting.summary import Published, mean_and_deviation
 from tasks.reproduce.config import ReproduceConfig, parse_options
 from tasks.reproduce.runs import Run
-from tasks.reproduce.table import Cell, Key, TableSpec, TrainingSpec, find
+from tasks.reproduce.table import Cell, CommandSpec, Key, TableSpec, find
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.options import flag
@@ -168,7 +168,7 @@ def _option_notes(runs: Sequence[Run]) -> list[str]:
 
 def _test_data_notes(runs: Sequence[Run]) -> list[str]:
     """Notes about seeds of a configuration that were not tested on the same data, but have a common mean."""
-    seeds: dict[TrainingSpec, list[Run]] = {}
+    seeds: dict[CommandSpec, list[Run]] = {}
     for run in runs:
         if run.state().is_tested and not (run.saved.generates_data and run.saved.data_seed is None):
             seeds.setdefault(run.training, []).append(run)

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.reproduce.table import EvaluationSpec, TrainingSpec
+from tasks.reproduce.table import CommandSpec
 from tasks.runs.command_line import parse_run
 from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
@@ -81,12 +81,12 @@ class Run:
         extends: whether to continue a run that a lower time limit stopped.
     """
 
-    training: TrainingSpec
+    training: CommandSpec
     seed: int
     root: Path
     preset: str
     options: tuple[str, ...]
-    evaluations: Mapping[EvaluationSpec, tuple[str, ...]] = field(hash=False)
+    evaluations: Mapping[CommandSpec, tuple[str, ...]] = field(hash=False)
     extends: bool = False
     train_options: tuple[str, ...] = ()
 
@@ -101,7 +101,7 @@ class Run:
         """The run's directory."""
         return RunDirectory(self.root / self.name)
 
-    def results_of(self, evaluation: EvaluationSpec | None) -> Path:
+    def results_of(self, evaluation: CommandSpec | None) -> Path:
         """The file with the results of an evaluation, or of the final test.
 
         Args:
@@ -157,7 +157,7 @@ class Run:
             return State(Kind.EVALUATIONS_LEFT, epochs, text)
         return State(Kind.FINISHED, epochs, f"finished {epochs_text}")
 
-    def is_evaluated(self, evaluation: EvaluationSpec) -> bool:
+    def is_evaluated(self, evaluation: CommandSpec) -> bool:
         """Whether an evaluation has results, and neither the best weights nor its data are newer.
 
         Args:

@@ -9,23 +9,11 @@ from typing import Any, NamedTuple
 from tasks.formatting.summary import Published
 
 
-class TrainingSpec(NamedTuple):
-    """A training run, without its seed, preset and data.
+class CommandSpec(NamedTuple):
+    """A training run without its seed, preset and data, or an evaluation in addition to its final test.
 
     Args:
-        task: name of the task; `listops` stands for `python -m tasks.listops train`.
-        options: command-line options.
-    """
-
-    task: str
-    options: tuple[str, ...] = ()
-
-
-class EvaluationSpec(NamedTuple):
-    """An evaluation of a trained model, in addition to the final test of its run.
-
-    Args:
-        task: name of the task; `parsing` stands for `python -m tasks.parsing evaluate`.
+        task: name of the task; `listops` stands for `python -m tasks.listops train`, or else `evaluate`.
         options: command-line options.
     """
 
@@ -47,9 +35,9 @@ class Cell(NamedTuple):
         evaluation: the evaluation that has the results; None for the final test of the run, in results.json.
     """
 
-    training: TrainingSpec
+    training: CommandSpec
     keys: tuple[Key, ...]
-    evaluation: EvaluationSpec | None = None
+    evaluation: CommandSpec | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +111,7 @@ class TableSpec:
 
 def trainings_of(
     columns: tuple[str, ...], rows: tuple[RowSpec, ...]
-) -> dict[TrainingSpec, tuple[EvaluationSpec, ...]]:
+) -> dict[CommandSpec, tuple[CommandSpec, ...]]:
     """List the training runs that columns and rows of a table need, and the evaluations of each.
 
     Args:
@@ -132,7 +120,7 @@ def trainings_of(
     Returns:
         Evaluations by training run, both in the order of the table.
     """
-    evaluations_by_training: dict[TrainingSpec, dict[EvaluationSpec, None]] = {}
+    evaluations_by_training: dict[CommandSpec, dict[CommandSpec, None]] = {}
     for row in rows:
         for column in columns:
             cell = row.cells.get(column)

@@ -13,7 +13,7 @@ from tasks.reproduce.execution import Workers
 from tasks.reproduce.output import write
 from tasks.reproduce.results import collect
 from tasks.reproduce.runs import Kind
-from tasks.reproduce.table import EvaluationSpec, TableSpec
+from tasks.reproduce.table import CommandSpec, TableSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
 from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked, row
@@ -214,7 +214,7 @@ def test_the_results_of_each_treebank_have_a_file_of_their_own(tmp_path, paths):
     def results(path):
         config = ReproduceConfig(directory=tmp_path, text_data=Path("text"), treebank=Path(path))
         run = runs_of(TABLES["on-table-2"], config)[0]
-        return run.results_of(EvaluationSpec("parsing"))
+        return run.results_of(CommandSpec("parsing"))
 
     files = {results(path) for path in paths}
     assert len(files) == len(paths)

@@ -10,15 +10,15 @@ from tasks.formatting.summary import Published
 from tasks.reproduce.commands import TABLES, run_table
 from tasks.reproduce.config import ReproduceConfig
 from tasks.reproduce.execution import Workers
-from tasks.reproduce.table import Cell, EvaluationSpec, RowSpec, TableSpec, TrainingSpec
+from tasks.reproduce.table import Cell, CommandSpec, RowSpec, TableSpec
 from tests.commands import TINY
 
 OPTIONS = (*TINY["listops"].replace("--epochs 1", "--epochs 2").split(), "--threads", "1")
-HARD = EvaluationSpec("listops", ("--test", "10-args", "--size", "3"))
+HARD = CommandSpec("listops", ("--test", "10-args", "--size", "3"))
 
 
 def row(model, *options):
-    training = TrainingSpec("listops", (*OPTIONS, "--model", model, *options))
+    training = CommandSpec("listops", (*OPTIONS, "--model", model, *options))
     cells = {"100": Cell(training, ("accuracy",)), "200": Cell(training, ("accuracy",), HARD)}
     return RowSpec(model.upper(), model, cells, {"100": Published(99, 0.5)})
 
