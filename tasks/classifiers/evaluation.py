@@ -17,7 +17,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
 from tasks.classifiers.encoded import read_trees
-from tasks.reporting.induced_trees import TreeScores, score_trees, valid_fractions
+from tasks.reporting.induced_trees import score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -28,7 +28,7 @@ Groups = Mapping[str, NDArray[np.bool_]]
 
 ValidSpans = Callable[[Tree, Sequence[str]], set[Span]]
 """Returns the constituents of all valid trees, given the true tree and its words; see
-`Evaluation.valid_trees`."""
+`Evaluation.tree_scores`."""
 
 CROSS = " × "
 """Groups with names such as `a × b` are shown as a table with a row for each a and a column for each b."""
@@ -104,49 +104,31 @@ class Evaluation:
         rows: list[list[int]] = counts.tolist()
         return rows
 
-    def scored_trees(self, min_words: int) -> list[tuple[Tree, Tree, list[str]]]:
-        """The induced tree, the true tree and the words of each sentence that `span_f1` scores.
+    def tree_scores(self, min_words: int, valid_spans: ValidSpans | None = None) -> dict[str, Any]:
+        """Score the induced trees, and baselines, against the true trees.
+
+        A tree is valid if it applies every operator to its own operands, as the true tree does.
 
         Args:
             min_words: shorter sentences are left out, and so are those without a true tree.
+            valid_spans: returns the constituents that a valid tree may have; None to skip this metric.
+        Returns:
+            "span_f1", F1 by convention; "valid_trees", fractions by name, empty without `valid_spans`; and
+            "scored_trees", the number of trees. If there are none, the first two are empty.
         """
-        return [
+        scored = [
             (tree, sentence.tree, sentence.words)
             for index, trees in enumerate(self.trees or ())
             for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
             if sentence.tree is not None and len(sentence.words) >= min_words
         ]
-
-    def span_f1(self, min_words: int) -> TreeScores:
-        """Compute the F1 of the induced trees, and of baselines, against the true trees.
-
-        Args:
-            min_words: shorter sentences are left out.
-        Returns:
-            Scores by convention; empty if the model induces no trees, no true tree is known, or all sentences
-            are left out.
-        """
-        scored = self.scored_trees(min_words)
-        if not scored:
-            return {}
-        return score_trees([tree for tree, _, _ in scored], [true for _, true, _ in scored])
-
-    def valid_trees(self, min_words: int, valid_spans: ValidSpans | None) -> dict[str, float]:
-        """Compute the fraction of the induced trees, and of baselines, that are valid.
-
-        A tree is valid if it applies every operator to its own operands, as the true tree does.
-
-        Args:
-            min_words: shorter sentences are left out.
-            valid_spans: returns the constituents that a valid tree may have; None to skip this metric.
-        Returns:
-            Fractions by name; empty if `span_f1` is, or without `valid_spans`.
-        """
-        if valid_spans is None:
-            return {}
-        scored = self.scored_trees(min_words)
-        valid = [valid_spans(true, words) for _, true, words in scored]
-        return valid_fractions([tree for tree, _, _ in scored], valid)
+        induced = [tree for tree, _, _ in scored]
+        valid = [] if valid_spans is None else [valid_spans(true, words) for _, true, words in scored]
+        return {
+            "span_f1": score_trees(induced, [true for _, true, _ in scored]) if scored else {},
+            "valid_trees": valid_fractions(induced, valid) if valid else {},
+            "scored_trees": len(scored),
+        }
 
     def rows(self, classes: Sequence[str]) -> Iterator[dict[str, Any]]:
         """What the model predicts for each example, as JSON values.

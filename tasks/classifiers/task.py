@@ -56,7 +56,7 @@ class ClassifierTask(Generic[Config]):
         min_words: trees of sentences with fewer words are not scored.
         load_test: reads or generates the test data of a run alone; by default `load_splits` loads all data.
         generate_test: generates, or downloads, another test, given its name, size and seed.
-        valid_spans: returns the constituents of all valid trees; see `Evaluation.valid_trees`.
+        valid_spans: returns the constituents of all valid trees; see `Evaluation.tree_scores`.
         report_confusion: whether the report has a confusion matrix.
         build_initial_model: builds the model to train from the configuration and the data, if its
             configuration alone does not determine it, for example because the vocabulary depends on the data.
@@ -136,9 +136,7 @@ class ClassifierTask(Generic[Config]):
             },
             "classes": list(model.classes),
             "confusion": evaluation.confusion(len(model.classes)) if self.report_confusion else None,
-            "span_f1": evaluation.span_f1(self.min_words),
-            "valid_trees": evaluation.valid_trees(self.min_words, self.valid_spans),
-            "scored_trees": len(evaluation.scored_trees(self.min_words)),
+            **evaluation.tree_scores(self.min_words, self.valid_spans),
             "punctuation": self.punctuation,
         }
 

@@ -46,7 +46,7 @@ def test_trees_and_baselines_are_compared_with_the_true_trees(name, make):
     trees = [
         tuple(make(len(sentence.words)) for sentence in data.sentences(index)) for index in range(len(texts))
     ]
-    for scores in Evaluation(data, np.eye(7)[data.labels], trees).span_f1(2).values():
+    for scores in Evaluation(data, np.eye(7)[data.labels], trees).tree_scores(2)["span_f1"].values():
         assert scores["model"] == pytest.approx(scores[name])
         assert scores["left-branching"] < scores["right-branching"] < 1
 
@@ -54,6 +54,6 @@ def test_trees_and_baselines_are_compared_with_the_true_trees(name, make):
 def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     data = Pairs.from_texts([("( not a )", "( not b )"), ("( not a )", "c")])
     evaluation = Evaluation(data, np.eye(7)[data.labels], [((0, 1), (0, 1)), ((0, 1), 0)])
-    assert [len(evaluation.scored_trees(words)) for words in (1, 2, 3)] == [4, 3, 0]
-    assert evaluation.span_f1(2)
-    assert evaluation.span_f1(3) == {}
+    assert [evaluation.tree_scores(words)["scored_trees"] for words in (1, 2, 3)] == [4, 3, 0]
+    assert evaluation.tree_scores(2)["span_f1"]
+    assert evaluation.tree_scores(3)["span_f1"] == {}

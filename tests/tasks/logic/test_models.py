@@ -91,7 +91,7 @@ def test_true_trees_score_one(pairs):
     data = Dataset(pairs)
     trees = [tuple(sentence.tree for sentence in data.sentences(index)) for index in range(len(pairs))]
     evaluation = Evaluation(data, torch.eye(7)[data.labels].numpy(), trees)
-    for scores in evaluation.span_f1(2).values():
+    for scores in evaluation.tree_scores(2)["span_f1"].values():
         assert scores["model"] == 1
     assert list(LOGIC.accuracy_groups(SMALL, data)) == ["operations"]
 
