@@ -12,7 +12,7 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.task import SST, load_treebank
-from tasks.sst.treebank import LabeledTree, sentences
+from tasks.sst.treebank import LabeledTree, Treebank, sentences
 
 FIVE = SentimentConfig(classes=5)
 
@@ -41,6 +41,29 @@ def test_an_encoder_reads_words_that_differ_in_case_as_two():
     config = replace(FIVE, encoder="bert")
     nodes = SST.extra_accuracies(config, data_of("Good", "good"), right_on_good_alone)["nodes"]
     assert nodes["all"] == [0.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"), [({}, 6), ({"encoder": "bert"}, 11), ({"model": "gold-tree-lstm"}, 7)]
+)
+def test_equal_phrases_are_one_example_unless_the_model_can_tell_them_apart(monkeypatch, options, count):
+    """In the three sentences, two have equal trees and two equal words, but for the case."""
+    left = ((0, 1), 2), dict.fromkeys([(0, 0), (1, 1), (0, 1), (2, 2), (0, 2)], 3)
+    right = (0, (1, 2)), dict.fromkeys([(0, 0), (1, 1), (2, 2), (1, 2), (0, 2)], 3)
+    trees = [
+        LabeledTree(tuple(words), *tree) for words, tree in (("abc", left), ("ABC", left), ("ABC", right))
+    ]
+    monkeypatch.setattr("tasks.sst.task.load_treebank", lambda config: Treebank(trees, trees, trees))
+    config = replace(FIVE, phrases="distinct", **options)
+    splits = SST.load_splits(config)
+    evaluated = []
+
+    def evaluate_on(data):
+        evaluated.append(data)
+        return right_on_good_alone(data)
+
+    assert SST.extra_accuracies(config, splits.test, evaluate_on)["nodes"]["all"][1] == 15
+    assert len(splits.train.examples) == len(evaluated[0].examples) == count
 
 
 def test_the_accuracy_on_nodes_is_told_by_their_number_of_words():
