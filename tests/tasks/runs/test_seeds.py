@@ -95,6 +95,13 @@ def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing, pref
     assert left == {*others, *kept}
 
 
+def test_finished_runs_with_data_of_their_own_are_not_read_again(tmp_path, monkeypatch):
+    command = ["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2"]
+    assert main(command) == 0
+    monkeypatch.setattr("tasks.classifiers.task.run_experiment", None)
+    assert main([*command, "--resume"]) == 0
+
+
 def test_the_summary_goes_when_one_of_its_runs_is_trained_further_and_only_then(tmp_path, capsys):
     summary = tmp_path / "seed-1-to-2.json"
     assert main(["train", *TINY, "--run-dir", str(tmp_path), "--seeds", "2"]) == 0
