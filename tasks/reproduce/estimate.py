@@ -96,7 +96,7 @@ class Estimator:
         epoch = self._epoch_seconds(run) if epoch is None else epoch
         if epoch is None:
             return None
-        remaining: float = epoch * max(0, config.epochs - state.epochs)
+        remaining: float = epoch * (config.epochs - state.epochs)
         return remaining if limit is None else min(remaining, limit)
 
     def _epoch_seconds(self, run: Run) -> float | None:
