@@ -144,7 +144,7 @@ def why_not_wrapped(*weights: Tensor | None) -> str | None:
         The reason, as a clause for the error message; None if there is no such weight.
     """
     for weight in weights:
-        if hasattr(type(weight), "__tensor_flatten__"):  # as PyTorch recognizes wrappers
+        if hasattr(weight, "__tensor_flatten__"):  # as PyTorch recognizes wrappers
             return f"it needs weights that are plain tensors, got {type(weight).__name__}"
     return None
 
