@@ -69,6 +69,8 @@ class Weights(NamedTuple):
 class Dropout(NamedTuple):
     """Dropout inside the loop: either given masks, or a seed to draw noise from and thresholds for it.
 
+    An operator that is called with both draws only the masks that are not given.
+
     Args:
         cell_input_mask, hidden_mask: masks of [M_i; M̂_{i-1}] and of the cell's hidden units, (T, B, N, ·)
             or None.

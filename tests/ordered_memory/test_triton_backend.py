@@ -353,6 +353,40 @@ def test_the_operator_takes_masks_with_any_strides():
     assert_close(actual, expected)
 
 
+def of_operator(arguments):
+    """Results of the operator, and the gradient of its first result with respect to the key map."""
+    key = arguments.weights.key.detach().requires_grad_()
+    arguments = arguments._replace(weights=arguments.weights._replace(key=key))
+    *results, _ = triton.OPERATOR(*operators.flatten(arguments), True)
+    return *results, *torch.autograd.grad(results[0].square().sum(), key)
+
+
+@RUNS
+def test_the_operator_draws_only_the_masks_that_are_not_given():
+    case = Case(size=12, slots=2, batch=2, steps=2, dropout=0.4)
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, case.draw_masks())
+    draws = {"seed": torch.tensor(5), "cell_drop_below": 0, "score_drop_below": 0}  # half of all entries
+    other = arguments._replace(dropout=arguments.dropout._replace(**draws))
+    for actual, expected in zip(of_operator(other), of_operator(arguments), strict=True):
+        assert torch.equal(actual, expected)
+    feature_mask = arguments.dropout.feature_mask
+    key, feature, *of_cell = call._masks(
+        contract.Dropout(feature_mask=feature_mask, **draws), (*case.shape, 12), 16, case.inputs.device
+    )
+    assert torch.equal(feature[..., :12], feature_mask)
+    assert all(0.3 < mask.float().mean() < 0.7 for mask in (key, *of_cell))
+
+
+@RUNS
+def test_a_threshold_that_is_below_all_noise_drops_nothing():
+    case = Case(slots=2, batch=1, steps=2)
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, None)
+    dropout = contract.Dropout(cell_drop_below=-(1 << 15), score_drop_below=-(1 << 15))
+    actual, expected = (of_operator(arguments._replace(dropout=d)) for d in (dropout, arguments.dropout))
+    for one, other in zip(actual, expected, strict=True):
+        assert torch.equal(one, other)
+
+
 @RUNS
 def test_the_reverse_pass_can_be_run_twice():
     case = Case(slots=2, batch=1, steps=2)
@@ -580,6 +614,15 @@ def test_the_operator_refuses_what_the_kernels_cannot_read():
         expected = operator(*operators.flatten(arguments), False)[0]
         longer = arguments._replace(lengths=torch.tensor([7, 2]))  # than the sequences are
         assert torch.equal(operator(*operators.flatten(longer), False)[0], expected)
+
+
+def test_a_sequence_has_no_more_tokens_than_the_programs_can_count():
+    case = Case(slots=21, batch=1, device="cpu")
+    arguments = contract.prepare(case.inputs, case.state, case.modules, None, None)
+    tokens = torch.zeros(1, 1, 16).expand(plan.longest_sequence(21) + 1, 1, 16)
+    longer = arguments._replace(inputs=tokens, queries=tokens)
+    with pytest.raises(ValueError, match="at most 2097151 tokens of a sequence in a call, got 2097152: read"):
+        triton.TritonImplementation().check(longer)
 
 
 def relative_error(actual, expected):

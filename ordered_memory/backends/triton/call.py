@@ -24,7 +24,13 @@ from ordered_memory.backends.triton.padding import (
     unpad,
     unpad_weights,
 )
-from ordered_memory.backends.triton.plan import ARRIVALS_STRIDE, choose_resources, choose_teams, make_plan
+from ordered_memory.backends.triton.plan import (
+    ARRIVALS_STRIDE,
+    choose_resources,
+    choose_teams,
+    longest_sequence,
+    make_plan,
+)
 from ordered_memory.backends.triton_support import check_triton, on_device
 from ordered_memory.devices import copy_to
 from ordered_memory.recurrence import RecurrenceOutput
@@ -51,6 +57,12 @@ class TritonImplementation(contract.Implementation):
         if inputs.inputs.dtype != torch.float32 or inputs.weights.w_out is None:
             raise ValueError("backend 'triton' takes float32 inputs and the weights of the gated cell")
         contract.check_shapes(inputs)
+        longest = longest_sequence(inputs.state.memory.shape[1])
+        if len(inputs.inputs) > longest:
+            raise ValueError(
+                f"backend 'triton' reads at most {longest} tokens of a sequence in a call, got "
+                f"{len(inputs.inputs)}: read it in parts, each with the state of the part before"
+            )
         check_triton(inputs.inputs.device)
 
     def forward(self, inputs: Arguments, save: bool) -> tuple[RecurrenceOutput, list[Tensor]]:
@@ -285,42 +297,42 @@ def _masks(
     """The fields of `DropoutMasks` for all slots of all steps, padded from D to P.
 
     Args:
-        dropout: given masks, or a seed to draw masks.
+        dropout: given masks, and a seed to draw those that are not given.
         shape: (T, B, N, D).
         padded: P.
         device: device of the masks.
     """
+    cell_input_mask = dropout.cell_input_mask
+    memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
+    given = (dropout.key_mask, dropout.feature_mask, memory, candidate, dropout.hidden_mask)
+    thresholds = [dropout.score_drop_below] * 2 + [dropout.cell_drop_below] * 3
     widths = (padded, padded, padded, padded, 4 * padded)
-    if dropout.seed is None:
-        cell_input_mask = dropout.cell_input_mask
-        memory, candidate = (None, None) if cell_input_mask is None else cell_input_mask.chunk(2, -1)
-        return [
-            *_pad_given((dropout.key_mask, dropout.feature_mask), widths[:2]),
-            *_pad_given((memory, candidate, dropout.hidden_mask), widths[2:]),
-        ]
-    generator = torch.Generator(device).manual_seed(int(dropout.seed))
+    generator = None if dropout.seed is None else torch.Generator(device).manual_seed(int(dropout.seed))
 
-    def draw(drop_below: int, features: int) -> Tensor | None:
+    def draw(drop_below: int, width: int) -> Tensor | None:
         """Draw a mask of zeros and ones; the factor 1 / (1 - probability) is part of the weights."""
-        if (keep_probability := _keep_probability(drop_below)) is None:
+        if generator is None or (keep_probability := _keep_probability(drop_below)) is None:
             return None
-        mask = torch.empty(*shape[:3], features, dtype=torch.uint8, device=device)
+        mask = torch.empty(*shape[:3], width, dtype=torch.uint8, device=device)
         return mask.bernoulli_(keep_probability, generator=generator)
 
-    thresholds = [dropout.score_drop_below] * 2 + [dropout.cell_drop_below] * 3
-    return [draw(drop_below, features) for drop_below, features in zip(thresholds, widths, strict=True)]
+    masks = [
+        draw(drop_below, width) if mask is None else pad(mask, width)
+        for mask, drop_below, width in zip(given, thresholds, widths, strict=True)
+    ]
+    return [*_fill(masks[:2], widths[:2]), *_fill(masks[2:], widths[2:])]
 
 
-def _pad_given(masks: Sequence[Tensor | None], widths: Sequence[int]) -> list[Tensor | None]:
-    """Pad the masks of the score, or those of the cell.
+def _fill(masks: Sequence[Tensor | None], widths: Sequence[int]) -> list[Tensor | None]:
+    """The masks of the score, or those of the cell, with ones for those that are missing if not all are.
 
-    The kernels read either all of these or none. So if only some are given, the others become ones.
+    The kernels read either all of these or none.
     """
-    given = next((mask for mask in masks if mask is not None), None)
-    if given is None:
+    present = next((mask for mask in masks if mask is not None), None)
+    if present is None:
         return list(masks)
     return [
-        given.new_ones(*given.shape[:-1], width) if mask is None else pad(mask, width)
+        present.new_ones(*present.shape[:-1], width) if mask is None else mask
         for mask, width in zip(masks, widths, strict=True)
     ]
 
@@ -328,4 +340,4 @@ def _pad_given(masks: Sequence[Tensor | None], widths: Sequence[int]) -> list[Te
 def _keep_probability(drop_below: int) -> float | None:
     """The probability that the noise is not below a threshold; None if nothing is dropped."""
     probability = 0.5 - drop_below / NOISE_LEVELS
-    return None if probability > 1 else probability
+    return None if probability >= 1 else probability

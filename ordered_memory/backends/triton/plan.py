@@ -144,5 +144,16 @@ def make_plan(
     )
 
 
+def longest_sequence(num_slots: int) -> int:
+    """The largest T with which no counter of a team exceeds an int32.
+
+    The programs of a team meet at most once at each step and three times at each slot of it.
+
+    Args:
+        num_slots: N.
+    """
+    return (2**31 - 1) // (LARGEST_TEAM * (1 + 3 * num_slots))
+
+
 def _power_of_two_below(number: int) -> int:
     return 1 << (number.bit_length() - 1)
