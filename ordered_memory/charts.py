@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_tensor, positive_int
+from ordered_memory.checks import check_tensor, integer_or_none, positive_int
 from ordered_memory.trees import Span, Tree, check_tokens, leaves, spans
 
 
@@ -58,10 +58,11 @@ def from_chart(chart: Tensor, length: int | None = None) -> Tree:
     check_tensor("chart", chart)
     if chart.dim() != 2 or chart.shape[0] != chart.shape[1]:
         raise ValueError(f"expected chart to be (T, T), got shape {tuple(chart.shape)}")
-    size = len(chart) if length is None else length
-    if not 1 <= size <= len(chart):
-        raise ValueError(f"expected length in 1..{len(chart)}, the side of the chart, got {size}")
-    constituents = chart[:size, :size].triu(1).nonzero().tolist()
+    length = len(chart) if length is None else length
+    size = integer_or_none(length)
+    if size is None or not 1 <= size <= len(chart):
+        raise ValueError(f"expected length in 1..{len(chart)}, the side of the chart, got {length}")
+    constituents = chart[:size, :size].bool().triu(1).nonzero().tolist()  # there is no triu of uint16
     if size > 1 and [0, size - 1] not in constituents:
         raise ValueError(f"expected a constituent over all {size} leaves, got none in the chart")
     upcoming = iter(sorted(((i, j) for i, j in constituents), key=lambda span: (span[0], -span[1])))

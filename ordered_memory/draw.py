@@ -329,8 +329,9 @@ def distances_figure(
 
 
 def _array(values: ArrayLike | Tensor) -> NDArray[np.float64]:
-    tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    return tensor.detach().to("cpu", torch.float64).numpy()
+    if isinstance(values, Tensor):
+        values = values.detach().to("cpu", torch.float64).numpy()
+    return np.asarray(values, dtype=np.float64)
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -6,11 +6,12 @@ ListOps expressions.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ordered_memory.baseline_trees import baselines as baselines
-from ordered_memory.checks import check_flags, check_name
+from ordered_memory.checks import check_flags, check_name, integer_or_none
 from ordered_memory.trees import Span, Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
@@ -96,11 +97,13 @@ def read_spans(trees: Sequence[Tree], name: str = "trees") -> list[TreeSpans]:
     Returns:
         The spans of each tree.
     Raises:
-        TypeError, ValueError: an entry is not a tree, as for `span_f1`.
+        TypeError, ValueError: one tree instead of a list, or an entry is not a tree, as for `span_f1`.
     Example:
         >>> [(tree.size, sorted(tree.spans)) for tree in read_spans([((0, 1), 2)])]
         [(3, [(0, 1), (0, 2)])]
     """
+    if _is_one_tree(trees):
+        raise TypeError(f"expected {name} to be a list of trees, got one tree: {reprlib.repr(trees)}")
     # By id, which needs a reference to the tree: the trees of `baselines` are one object for each length.
     known: dict[int, tuple[Tree, TreeSpans]] = {}
     read = []
@@ -175,8 +178,8 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
     Returns:
         The scores and their conventions.
     Raises:
-        TypeError: an entry is not a tree (a string or an nltk.Tree, for instance); the message says where.
-            Or `whole_sentence` is not a bool.
+        TypeError: one tree instead of a list, or an entry is not a tree (a string or an nltk.Tree, for
+            instance); the message says where. Or `whole_sentence` is not a bool.
         ValueError: an entry is not a tree, there are no sentences, the numbers of trees or of their leaves
             differ, or the level is unknown.
     Example:
@@ -282,6 +285,17 @@ def fraction_text(value: float, digits: int = 4, *, whole: float = 1.0) -> str:
     while value < whole and round(value, digits) >= whole and digits < 9:
         digits += 1
     return f"{value:.{digits}f}"
+
+
+def _is_one_tree(trees: object) -> bool:
+    """Whether the argument is a tree. A tuple of several trees is not: each begins with leaf 0."""
+    if isinstance(trees, tuple) and len(trees) > 1:
+        try:
+            leaves(trees)
+        except (TypeError, ValueError):
+            return False
+        return True
+    return integer_or_none(trees) is not None
 
 
 def _read_tree(tree: Tree, name: str) -> TreeSpans:

@@ -367,9 +367,9 @@ def _mirror(tree: Tree) -> Tree:
 
 
 def _to_numbers(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
-    """Convert one value per token to Python numbers. (`float` warns if an entry requires gradients.)"""
+    """Convert one value per token to Python numbers. (`float` warns if a tensor requires gradients.)"""
     if not isinstance(values, Tensor):
-        return list(values)
+        return [value.detach() if isinstance(value, Tensor) else value for value in values]
     if values.dim() != 1:
         raise ValueError(
             f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"

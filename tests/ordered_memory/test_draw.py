@@ -172,6 +172,14 @@ def test_bars_of_text_keep_words_values_and_order():
             distances_text(bad, ["a", "b"])
 
 
+def test_bars_of_any_array():
+    array = np.array([1.0, 2.0])
+    expected, read_only = distances_text([1.0, 2.0], ["a", "b"]), array.copy()
+    read_only.flags.writeable = False
+    for values in (array[::-1].copy()[::-1], read_only, array.astype(">f8"), array.astype(np.uint16)):
+        assert distances_text(values, ["a", "b"]) == expected
+
+
 def test_bars_of_text_begin_in_one_column_after_words_of_wide_characters():
     lines = distances_text([1.0, 2.0], ["北京", "cats"]).split("\n")
     assert lines[0].startswith("  北京     1.00  ")  # each character is two columns wide

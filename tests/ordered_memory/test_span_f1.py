@@ -183,6 +183,17 @@ def test_what_cannot_be_scored_is_named(predicted, gold, arguments, message):
         span_f1(predicted, gold, **arguments)
 
 
+@pytest.mark.parametrize("tree", [0, (0, 1), ((0, 1), 2)])
+def test_one_tree_is_no_list_of_trees(tree):
+    for arguments in ((tree, [tree]), ([tree], tree)):
+        with pytest.raises(TypeError, match=r"to be a list of trees, got one tree: \(?\(?0"):
+            span_f1(*arguments, **EVALB)
+        with pytest.raises(TypeError, match="to be a list of trees, got one tree"):
+            compare(*arguments)
+    for trees in ((tree,), (tree, tree)):
+        assert span_f1(trees, list(trees), **EVALB).f1 == 1
+
+
 def test_an_unknown_convention_of_spans_that_were_read_before_is_named():
     trees = read_spans([((0, 1), 2)])
     with pytest.raises(ValueError, match="level must be one of corpus, sentence, got 'Corpus'"):

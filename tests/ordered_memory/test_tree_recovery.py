@@ -175,6 +175,7 @@ def test_distances_may_come_straight_from_a_model(variant):
     distances = torch.rand(6)
     expected = recovery.greedy(distances.tolist(), variant)
     assert recovery.greedy(distances.clone().requires_grad_(), variant) == expected
+    assert recovery.greedy(list(distances.clone().requires_grad_()), variant) == expected
 
 
 def test_distances_of_float64_are_told_apart():

@@ -128,6 +128,8 @@ def test_depth_is_no_limit(tree):
         (lambda: charts.from_chart(torch.zeros(0, 0)), r"1\.\.0, the side of the chart, got 0"),
         (lambda: charts.from_chart(torch.eye(3), 0), r"1\.\.3, the side of the chart, got 0"),
         (lambda: charts.from_chart(torch.eye(1), 2), r"1\.\.1, the side of the chart, got 2"),
+        (lambda: charts.from_chart(torch.eye(1), True), r"1\.\.1, the side of the chart, got True"),
+        (lambda: charts.from_chart(torch.eye(2), 1.0), r"1\.\.2, the side of the chart, got 1\.0"),
         (lambda: charts.from_chart(torch.eye(3)), "a constituent over all 3"),
         (lambda: charts.from_chart(torch.eye(2)), "a constituent over all 2"),
     ],
@@ -135,6 +137,11 @@ def test_depth_is_no_limit(tree):
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.bfloat16, torch.float64])
+def test_charts_of_numbers_are_read(dtype):
+    assert charts.from_chart(charts.to_chart((0, (1, 2))).to(dtype)) == (0, (1, 2))
 
 
 def test_crossing_constituents_are_an_error():
