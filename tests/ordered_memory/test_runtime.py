@@ -264,7 +264,22 @@ def test_a_directory_of_its_name_is_a_reason(source, cache):
     file.unlink()
     file.mkdir()
     (file / "something").touch()
-    assert "directory" in again(source)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    reason = again(source)
+    assert f"-> '{file}'; XDG_CACHE_HOME may name another directory" in reason
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_cache_that_cannot_be_written_to_is_a_reason(source, cache, monkeypatch):
+    the_file(cache).unlink()
+
+    def refuse(**_):
+        raise OSError(30, "Read-only file system", str(cache))
+
+    monkeypatch.setattr(build.tempfile, "TemporaryDirectory", refuse)
+    assert again(source) == (
+        f"cannot write [Errno 30] Read-only file system: '{cache}'; XDG_CACHE_HOME may name another directory"
+    )
 
 
 def test_a_cache_that_others_may_write_to_is_a_reason(source, cache):

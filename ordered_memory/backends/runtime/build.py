@@ -154,7 +154,7 @@ def _load_code(source: Path, dtype: torch.dtype) -> ctypes.CDLL:
     try:
         return _open(compiled)
     except OSError as error:  # for instance, the file system is mounted with noexec
-        raise RuntimeError(f"cannot load {error}; XDG_CACHE_HOME may name a different directory") from error
+        raise RuntimeError(f"cannot load {error}; XDG_CACHE_HOME may name another directory") from error
 
 
 def _open(file: Path) -> ctypes.CDLL:
@@ -170,7 +170,10 @@ def _compiled(source: Path, dtype: torch.dtype) -> Path:
     key = compiler.digest(source, *key_parts)
     target = _cache_directory() / f"{source.parents[2].name}-{key[:24]}.so"
     if not _may_be_loaded(target, key):
-        _compile(flags, target, key)
+        try:
+            _compile(flags, target, key)
+        except OSError as error:  # for instance, the file system is read-only
+            raise RuntimeError(f"cannot write {error}; XDG_CACHE_HOME may name another directory") from error
         if not _may_be_loaded(target, key):
             raise RuntimeError(f"the file just compiled, {target}, is damaged")
     return target
@@ -197,16 +200,19 @@ def _digest(key: str, content: bytes) -> bytes:
 
 def _may_be_loaded(target: Path, key: str) -> bool:
     """Whether the file exists, is complete, belongs to the user, and nobody else may write to it."""
+
+    def opener(path: str, flags: int) -> int:
+        """Do not follow a symbolic link, and do not wait for a pipe."""
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
     try:
-        # Do not follow a symbolic link, and do not wait for a pipe.
-        descriptor = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        with open(target, "rb", opener=opener) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+                return False
+            content = file.read()
+    except OSError:  # also for a directory
         return False
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not _is_private(status):
-            return False
-        content = file.read()
     size = hashlib.sha256().digest_size
     return content[-size:] == _digest(key, content[:-size])
 
