@@ -18,7 +18,8 @@ static int64_t num_columns(const Pass *p, int64_t part) { return num_chunks(p, p
 /* Number of elements that a row of `size` numbers takes as an operand of a product. */
 static int64_t operand_size(const Pass *p, int64_t size) { return p->bf16_vnni ? size / 2 : size; }
 
-/* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. */
+/* Whether the forward pass multiplies by the weights as they are: packing them would take longer. See gemm.h. More than
+   eight tokens were not measured. */
 enum { FEW_TOKENS = 8 };
 static int few_tokens(const Pass *p) { return p->T * p->B <= FEW_TOKENS && !p->bf16_vnni; }
 
