@@ -91,7 +91,7 @@ def run(task: str, subcommands: Mapping[str, Subcommand], arguments: Sequence[st
         return EXIT_BROKEN_PIPE
     except OSError as error:
         return _fail(program, f"{error.filename or 'file system'}: {error.strerror or error}")
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ValueError) as error:  # a ValueError of NumPy's, for a huge size
         if text := memory_error_text(error):
             return _fail(program, f"not enough memory for these options ({text})")
         if is_lost_process(error):

@@ -32,6 +32,7 @@ class Interrupted(KeyboardInterrupt):
 
 _OUT_OF_MEMORY = re.compile(
     "can't allocate memory|out of memory|Storage size calculation overflowed|integer multiplication overflow"
+    "|Maximum allowed (?:size|dimension) exceeded|array is too big"
 )
 _ALLOCATION = re.compile(
     r"you tried to allocate \d+ bytes|Tried to allocate \S+ \S+|Unable to allocate \S+ \S+"

@@ -294,6 +294,8 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--max-length", 0], "--max-length must be at least 1, got 0"),
         (["--num-slots", 0], "--num-slots must be at least 1, got 0"),
         (["--single", 20, 3], "--single must be at least 4, got 3"),
+        (["--quick", "--single", 10**19], "not enough memory for these options"),
+        (["sst", "--batches", 1, "--batch-size", 1, "--repeats", 2**63 - 1], "not enough memory for these"),
         (["language-model", "--vocabulary", 1], "--vocabulary must be at least 2, got 1"),
         (["--device", "abacus"], "--device 'abacus' cannot be used here"),
         (["--device", "meta"], "--device 'meta' cannot be used here"),
