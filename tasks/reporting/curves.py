@@ -34,7 +34,7 @@ BOUNDS = {"fraction": (0.0, 1.0), "%": (0.0, 100.0)}
 RELATIVE_TOLERANCE = 1e-6
 """Values whose relative difference is smaller are drawn as equal."""
 MAX_MARKS = 30
-"""Lines with more points have no markers."""
+"""Lines with more points have markers only at points between two gaps."""
 
 Points = list[tuple[float, float]]
 
@@ -90,6 +90,7 @@ def curve_svg(curve: Curve) -> Markup:
         return round(bottom - PLOT_HEIGHT * (y - ticks[0]) / (ticks[-1] - ticks[0]), 1)
 
     x_ticks = _round_numbers(xs[0], xs[-1], 6, steps=[1, 2, 5, 10], integer=True)
+    x_labels = [(pixel_x(x), f"{x:,.0f}") for x in x_ticks if xs[0] <= x <= xs[-1]]
     drawn = [(i, name) for i, (name, points) in enumerate(finite.items()) if points]
     names = [name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}" for _, name in drawn]
     corners = _legend(names, bottom + BOTTOM + LINE)
@@ -106,7 +107,8 @@ def curve_svg(curve: Curve) -> Markup:
         top=TOP,
         bottom=bottom,
         lines=lines,
-        x_ticks=[(pixel_x(tick), f"{tick:,.0f}") for tick in x_ticks if xs[0] <= tick <= xs[-1]],
+        x_ticks=x_labels
+        or [(pixel_x(x), f"{x:.2g}") for x in xs],  # a part of the first epoch is no whole one
         y_ticks=[(pixel_y(tick), label) for tick, label in zip(ticks, labels, strict=True)],
         best=None if curve.best is None else pixel_x(curve.best),
         xs=" ".join(f"{pixel_x(x):g}" for x in xs),
@@ -121,17 +123,22 @@ def _line(
     xs: Sequence[float],
     legend: tuple[float, float],
 ) -> dict[str, Any]:
-    """What curve.svg shows of a series, given where its points are drawn; an x without a value has the y "-".
+    """What curve.svg shows of a series, given where its points are drawn.
 
-    `number` chooses color, dashes and markers.
+    An x without a value has the y "-", and is a gap in the line. `number` chooses color, dashes and markers.
     """
     mark = MARKS[number % len(MARKS)]
-    corners = [f"{pixel_x:g},{pixel_y:g}" for pixel_x, pixel_y in points.values()]
+    corners = {x: f"{pixel_x:g},{pixel_y:g}" for x, (pixel_x, pixel_y) in points.items()}
+    has_value = itertools.groupby(xs, key=corners.__contains__)
+    parts = [[corners[x] for x in group] for drawn, group in has_value if drawn]
+    marked = (
+        list(corners.values()) if len(points) <= MAX_MARKS else [part[0] for part in parts if len(part) == 1]
+    )
     return {
         "number": number % len(COLORS),
         "name": name,
-        "path": "M" + "L".join(corners),
-        "marks": "".join(f"M{corner}{mark}" for corner in corners) if len(points) <= MAX_MARKS else "",
+        "path": "".join(f"M{'L'.join(part)}" for part in parts),
+        "marks": "".join(f"M{corner}{mark}" for corner in marked),
         "color": COLORS[number % len(COLORS)],
         "dash": DASHES[(number + number // len(COLORS)) % len(DASHES)],  # not always with the same color
         "mark": mark,

@@ -286,6 +286,30 @@ def test_a_line_of_many_points_has_no_markers(count):
     assert len(markers) == (count <= MAX_MARKS)
 
 
+def test_a_part_of_an_epoch_is_named_on_the_axis():
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", {"train": [(0.05, 0.5)]})))
+    assert "0.05" in [text.text for text in svg.findall(".//{*}text")]
+
+
+def test_a_line_ends_at_a_place_without_a_value():
+    series = {"a": [(1, 0.5), (2, 0.5), (4, 0.5), (5, 0.5)], "b": [(1, 0.5), (2, math.nan), (3, 0.5)]}
+    svg = ElementTree.fromstring(curve_svg(Curve("accuracy", "fraction", series)))
+    lines = [group.find("{*}path").get("d") for group in svg.findall(".//{*}g[@data-ys]")]
+    assert [[part.count(",") for part in line.split("M")[1:]] for line in lines] == [[2, 2], [1, 1]]
+
+
+def test_a_point_between_two_gaps_has_a_marker_on_any_line():
+    series = {
+        "a": [(x, 1 / x) for x in range(1, 2 * MAX_MARKS) if x not in (3, 5)],
+        "b": [(3, 0.5), (5, 0.5)],
+    }
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", series)))
+    line, marks, *_ = svg.find(".//{*}g[@data-ys]").findall("{*}path")
+    alone = line.get("d").split("M")[2]
+    assert "L" not in alone
+    assert marks.get("d").split("m")[0] == f"M{alone}"
+
+
 def test_a_long_name_in_the_legend_keeps_its_end():
     name = "a model with a very long name and a directory, seed 1, seed 2, seed 3, seed 4"
     svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", {name: [(1, 0.5)]})))
