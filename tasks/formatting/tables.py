@@ -105,13 +105,14 @@ def _is_lower(first: str, second: str) -> bool:
     return first_words == second_words and first_numbers < second_numbers
 
 
-def wrap(text: str) -> list[str]:
+def wrap(text: str, width: int | None = None) -> list[str]:
     """Break a text into lines of at most 110 characters, at spaces: names of options stay whole.
 
     Args:
         text: one paragraph.
+        width: maximum length of a line, if it is below 110.
     """
-    return textwrap.wrap(text, 110, break_on_hyphens=False)
+    return textwrap.wrap(text, min(width or 110, 110), break_on_hyphens=False, break_long_words=False)
 
 
 def number(value: float | None, digits: int = 1, whole: float | None = None) -> str:

@@ -14,6 +14,7 @@ from ordered_memory.brackets import to_brackets
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.draw import distances_figure, distances_text, tree_text
 from ordered_memory.tree_recovery import DECODINGS, Decoding
+from tasks.formatting.tables import terminal_width
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.corpus import read_sentences
 from tasks.language_model.model import Trained
@@ -190,7 +191,7 @@ def _evaluate(config: EvaluateConfig) -> None:
         "config": config_to_dict(config) | {"temperature": temperature},
         **evaluation.summary(),
     }
-    with print_after(results_text(results)):
+    with print_after(results_text(results, terminal_width())):
         config.write(results)
         config.write_predictions(evaluation.rows())
         write_page(output, results, evaluation, this_process(next(trained.model.parameters()).device))

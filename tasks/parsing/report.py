@@ -68,18 +68,20 @@ PUBLISHED_NOTE = (
 )
 
 
-def results_text(results: dict[str, Any]) -> str:
+def results_text(results: dict[str, Any], width: int | None = None) -> str:
     """Format the results of an evaluation as plain text.
 
     Args:
         results: results of the subcommand evaluate or score.
+        width: maximum length of a line; see `text_table` and `wrap`.
     Returns:
         Several lines.
     """
-    lines = [line for fact in _facts(results) for line in wrap(fact)]
+    lines = [line for fact in _facts(results) for line in wrap(fact, width)]
     for result_table in _tables(results):
         rows = [[cell(value) for value in row] for row in result_table.rows]
-        lines += ["", result_table.title, text_table(result_table.columns, rows), *wrap(result_table.note)]
+        lines += ["", *wrap(result_table.title, width), text_table(result_table.columns, rows, width)]
+        lines += wrap(result_table.note, width)
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ import tyro
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.trees import Tree, keep_leaves
-from tasks.formatting.tables import count_text
+from tasks.formatting.tables import count_text, terminal_width
 from tasks.parsing.evaluation import Evaluation, TreeSource, baseline_trees
 from tasks.parsing.gold import TreebankConfig
 from tasks.parsing.report import CONVENTION_NAMES, results_text
@@ -56,7 +56,7 @@ def _score(config: ScoreConfig) -> None:
         "conventions": CONVENTION_NAMES,
         **evaluation.summary(),
     }
-    with print_after(results_text(results)):
+    with print_after(results_text(results, terminal_width())):
         config.write(results)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from tasks.formatting.tables import count_text
+from tasks.formatting.tables import count_text, terminal_width
 from tasks.language_model.config import DEMO_CHECKPOINT
 from tasks.language_model.grammar import generate_pairs
 from tasks.language_model.model import Trained, load_model
@@ -160,7 +160,7 @@ def _evaluate(config: EvaluateConfig) -> None:
         "options": config_to_dict(config) | {"checkpoint": [str(path) for path in config.checkpoint]},
         "notes": _notes(config, tokenizers, scored, lines, len(pairs), len(chosen), seconds),
     }
-    with print_after(results_text(results)):
+    with print_after(results_text(results, terminal_width())):
         config.write(results)
         config.write_predictions(pair.row(names) for pair in scored)
         if config.output is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.formatting.tables import number, text_table
+from tasks.formatting.tables import number, text_table, wrap
 from tasks.reporting.report import Report, Table, write_report
 from tasks.syntax_eval.evaluation import Key, Tally
 from tasks.syntax_eval.paper_table import PUBLISHED_MODELS, Row, rows_for
@@ -57,17 +57,19 @@ def lines_of(tallies: Mapping[Key, Tally], models: Sequence[str]) -> list[Line]:
     return lines
 
 
-def results_text(results: Mapping[str, Any]) -> str:
+def results_text(results: Mapping[str, Any], width: int | None = None) -> str:
     """Format the results as plain text.
 
     Args:
         results: results of the subcommand evaluate.
+        width: maximum length of a line; see `text_table` and `wrap`. None for a line for each note.
     Returns:
         Several lines.
     """
     columns = _columns(results["lines"])
     rows = [["  " * line["level"] + line["name"], *_cells(line, columns)] for line in results["lines"]]
-    return "\n".join([text_table(["", *COUNTS.values(), *columns], rows), "", *results["notes"]])
+    notes = [line for note in results["notes"] for line in ([note] if width is None else wrap(note, width))]
+    return "\n".join([text_table(["", *COUNTS.values(), *columns], rows, width), "", *notes])
 
 
 def write_page(path: Path, results: Mapping[str, Any], facts: Mapping[str, str]) -> None:

@@ -114,6 +114,25 @@ def test_the_page_stands_beside_the_checkpoint_and_a_layer_can_be_chosen(directo
     assert (directory / "parsing.html").exists()
 
 
+def test_lines_are_as_long_as_the_terminal_has_room_for(directory, monkeypatch, capsys):
+    command = [
+        "--checkpoint",
+        str(directory / "text.safetensors"),
+        "--treebank",
+        str(directory / "trees.mrg"),
+    ]
+    assert main(command) == 0
+    whole = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(command) == 0
+    narrow, _ = capsys.readouterr().out.split("\n\nreport: ")
+    assert max(map(len, whole.splitlines())) > 100
+    paths = {word for word in narrow.split() if len(word) > 60}
+    assert all(len(line) <= 60 or paths.intersection(line.split()) for line in narrow.splitlines())
+    assert set(whole.split("\n\nreport: ")[0].split()) == set(narrow.split())
+
+
 def test_a_page_without_short_sentences_says_what_was_scored_and_how(directory, tmp_path):
     treebank, page = tmp_path / "long.mrg", tmp_path / "page.html"
     treebank.write_text(f"(S {'(NN cat) ' * 11})")
