@@ -5,7 +5,13 @@ import json
 import pytest
 
 from tasks.classifiers.files import read_lines
-from tasks.classifiers.report import accuracy_plots, confusion_table, results_text, values_to_summarize
+from tasks.classifiers.report import (
+    _accuracy_table,
+    accuracy_plots,
+    confusion_table,
+    results_text,
+    values_to_summarize,
+)
 from tasks.runs.errors import UserError
 
 
@@ -28,6 +34,15 @@ def test_groups_are_rows():
         "depth  accuracy  count",
         "1        0.2500      4",
         "2        1.0000  1,200",
+    ]
+
+
+def test_the_title_of_a_table_says_of_what_the_accuracy_is():
+    titles = ["first operator", "sentences with", "nodes"]
+    assert [_accuracy_table(title, {"all": [0.5, 2]}).title for title in titles] == [
+        "Accuracy by first operator",
+        "Accuracy on sentences with",
+        "Accuracy on nodes",
     ]
 
 
