@@ -214,7 +214,8 @@ def run_report(
     )
     write_report(path, report)
     rows = [["" if cell is None else _text(cell) for cell in row] for row in table.rows]
-    print("\n".join([text_table(table.columns, rows, terminal_width()), *wrap(table.note)]))
+    width = terminal_width()
+    print("\n".join([text_table(table.columns, rows, width), *wrap(table.note, width)]))
     print(f"report: {path}")
 
 
@@ -228,6 +229,10 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         files = RunDirectory(directory)
         results = files.read_results()
         if results is None:
+            if files.diverged.exists():
+                raise UserError(
+                    f"{directory}: holds a run that has diverged (diverged.json): it has no results"
+                )
             missing = "holds no finished run (no results.json)" if directory.exists() else "no such directory"
             raise UserError(f"{directory}: {missing}")
         if files.results_text(results_text) is None or results["unit"] != task.unit:

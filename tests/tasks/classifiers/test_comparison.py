@@ -378,6 +378,9 @@ def test_runs_of_another_task_and_unfinished_ones_are_refused(small_runs, tmp_pa
     (tmp_path / "logic" / "results.json").unlink()
     assert MAIN["logic"](["report", str(tmp_path / "logic")]) == 2
     assert "holds no finished run (no results.json)" in capsys.readouterr().err
+    (tmp_path / "logic" / "diverged.json").write_text('{"epoch": 1, "step": 2}')
+    assert MAIN["logic"](["report", str(tmp_path / "logic")]) == 2
+    assert "holds a run that has diverged (diverged.json)" in capsys.readouterr().err
     assert MAIN["logic"](["report", str(tmp_path / "logics")]) == 2
     assert f"{tmp_path / 'logics'}: no such directory\n" in capsys.readouterr().err
     assert MAIN["listops"](["report"]) == 2
