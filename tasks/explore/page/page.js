@@ -12,6 +12,7 @@
 
   const { TraceViewer, element } = OrderedMemoryViewer;
   const TOO_LONG = "this text is too long to be read";
+  const LONGEST_LISTED = 26;
 
   /**
    * @template {HTMLElement} T
@@ -85,6 +86,19 @@
   }
 
   /**
+   * A name as it is listed. A closed list cuts what does not fit into it: of a long path, the end tells most.
+   * @param {string} name
+   */
+  function listed(name) {
+    /** @param {string} full */
+    const cut = (full) => {
+      const short = full.length > LONGEST_LISTED ? full.replace(/\/best\.safetensors$/, "") : full;
+      return short.length > LONGEST_LISTED ? `…${short.slice(1 - LONGEST_LISTED)}` : short;
+    };
+    return options.models.some((one) => one.name !== name && cut(one.name) === cut(name)) ? name : cut(name);
+  }
+
+  /**
    * The boxes of the chosen model's language, and only the controls that it needs.
    * @param {string} compared name of the other model
    */
@@ -92,7 +106,7 @@
     const { task } = chosen();
     const { boxes: labels, hint, start, sized } = options.languages[task];
     const alike = options.models.filter((one) => one.task === task && one.name !== model.value);
-    fill(other, [["", "nothing"], ...alike.map(({ name }) => [name, name])], compared);
+    fill(other, [["", "nothing"], ...alike.map(({ name }) => [name, listed(name)])], compared);
     if (other.selectedIndex < 0) other.value = "";
     if (boxes.dataset.task !== task) {
       if (boxes.dataset.task) typed[boxes.dataset.task] = texts();
@@ -305,6 +319,6 @@
   get("lengthen", HTMLButtonElement).addEventListener("click", () => retype("lengthen", () => ({ texts: texts() })));
   addEventListener("hashchange", restore); // also when one goes back
 
-  fill(model, options.models.map(({ name }) => [name, name]), options.models[0].name);
+  fill(model, options.models.map(({ name }) => [name, listed(name)]), options.models[0].name);
   restore();
 })();
