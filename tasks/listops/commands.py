@@ -33,7 +33,7 @@ class EvaluateConfig(commands.GeneratedConfig):
 
     test: TestName | Literal["official"] = "standard"
     """The test data of the model's run (standard); the official test file, which is downloaded (official); or
-    a generated test: expressions in a range of lengths; with more arguments; with 500 to 2,000 tokens and up
+    a generated test: expressions in a range of lengths; with more arguments; with 501 to 1,999 tokens and up
     to 10 arguments (lra); with one operator and 2 to 15 digits (operators)."""
 
     def check(self) -> None:
