@@ -209,7 +209,7 @@ TABLES: dict[str, TableSpec] = {
         digits=2,
         rows=_hard_rows(ARGUMENTS),
         notes=(
-            "standard: the test expressions of the run. lra: 500 to 2,000 tokens and up to 10 arguments, as"
+            "standard: the test expressions of the run. lra: 501 to 1,999 tokens and up to 10 arguments, as"
             " in Long Range Arena. Published results for more than 5 arguments are those that later papers "
             "report for Ordered Memory.",
         ),
