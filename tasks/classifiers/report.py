@@ -212,7 +212,7 @@ def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
             cells.setdefault(row, {})[column] = scores
         columns = merge_names(cells.values())
     return Table(
-        title=f"Accuracy {_by(title)}",
+        title=f"Accuracy: {title}",
         columns=[title, *columns, "count"],
         rows=[
             [
@@ -223,11 +223,6 @@ def _accuracy_table(title: str, rows: Mapping[str, Sequence[float]]) -> Table:
             for group, row in cells.items()
         ],
     )
-
-
-def _by(title: str) -> str:
-    """How a title names the groups: by a property, or on what they consist of."""
-    return f"{'on' if title in ('sentences with', 'nodes') else 'by'} {title}"
 
 
 def _short_names(classes: Sequence[str]) -> list[str]:

@@ -40,9 +40,9 @@ def test_groups_are_rows():
 def test_the_title_of_a_table_says_of_what_the_accuracy_is():
     titles = ["first operator", "sentences with", "nodes"]
     assert [_accuracy_table(title, {"all": [0.5, 2]}).title for title in titles] == [
-        "Accuracy by first operator",
-        "Accuracy on sentences with",
-        "Accuracy on nodes",
+        "Accuracy: first operator",
+        "Accuracy: sentences with",
+        "Accuracy: nodes",
     ]
 
 
