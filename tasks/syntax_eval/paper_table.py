@@ -83,14 +83,15 @@ def rows_for(keys: Iterable[tuple[str, str, str]]) -> list[Row]:
     Args:
         keys: (construction, kind, group) of the pairs.
     Returns:
-        Rows that have pairs; each construction and kind belongs to exactly one row.
+        Rows that have pairs; each construction and kind belongs to exactly one row. Published accuracies are
+        those of all constructions of a row together: a row that lacks one of them has none.
     """
     remaining = {(construction, kind): group for construction, kind, group in keys}
     rows = []
     for row in PAPER_ROWS:
-        cases = [case for case in row.cases if remaining.pop((case, row.kind), None) is not None]
-        if cases:
-            rows.append(row)
+        found = [case for case in row.cases if remaining.pop((case, row.kind), None) is not None]
+        if found:
+            rows.append(row if len(found) == len(row.cases) else row._replace(published=None))
     for (construction, kind), group in sorted(remaining.items(), key=lambda item: item[1]):
         name = f"{construction} ({kind})" if kind else construction
         rows.append(Row(OTHER, group, name, (construction,), kind))

@@ -125,12 +125,16 @@ def _row_line(row: Row, tallies: Mapping[Key, Tally], models: Sequence[str]) -> 
 
 
 def _heading_line(name: str, level: int, rows: Sequence[Line]) -> Line:
-    """The line of a section or group: the mean over its rows that have scored comparisons."""
-    columns = _columns(rows)
-    complete = [line for line in rows if line["scored"]]
+    """The line of a section or group: the mean over its rows that have scored comparisons.
+
+    If one of these has no published accuracies, neither has the section or group.
+    """
+    complete = [line["accuracy"] for line in rows if line["scored"]]
     accuracy = {
-        column: float(np.mean([line["accuracy"][column] for line in complete])) if complete else None
-        for column in columns
+        column: float(np.mean([row[column] for row in complete]))
+        if complete and all(column in row for row in complete)
+        else None
+        for column in _columns(rows)
     }
     counts = {count: sum(line[count] for line in rows) for count in COUNTS}
     few = sum(line["few"] for line in rows)

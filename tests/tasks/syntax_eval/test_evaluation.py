@@ -229,6 +229,24 @@ def test_rows_are_pooled_and_heads_are_means():
     assert section["pairs"] == 26
 
 
+def test_a_part_of_a_row_has_no_published_accuracies():
+    tallies = {
+        Key("prep_anim", "", ""): Tally(4, 4, 4, (2,)),
+        Key("subj_rel", "", ""): Tally(4, 4, 4, (4,)),
+    }
+    section, group, prepositions, relative = lines_of(tallies, ["a"])
+    assert prepositions["accuracy"] == {"a": 0.5}
+    assert relative["accuracy"] == {"a": 1.0, PUBLISHED_MODELS[0]: 0.66, PUBLISHED_MODELS[1]: 0.60}
+    assert section["accuracy"] == group["accuracy"] == {"a": 0.75, **dict.fromkeys(PUBLISHED_MODELS)}
+    text = results_text({"lines": [section, group, prepositions, relative], "notes": []})
+    assert [line.split()[-3:] for line in text.splitlines()[1:]] == [
+        ["0.7500", "–", "–"],
+        ["0.7500", "–", "–"],
+        ["0.5000", "–", "–"],
+        ["1.0000", "0.66", "0.60"],
+    ]
+
+
 def test_rows_of_few_pairs_are_marked():
     tallies = {
         Key("prep_anim", "", ""): Tally(500, 100, 99, (6,)),
