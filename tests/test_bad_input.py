@@ -192,6 +192,7 @@ LISTOPS = """
 train --max-train-length 0 -> --max-train-length
 train --expressions 0 -> --expressions
 train --expressions 1 ->
+train --expressions 1000000000000000000 -> --expressions must be at most 1000000000
 train --validation-size 0 -> --validation-size
 train --validation-size 500 -> --validation-size
 train --validation-size 270 -> --validation-size
@@ -263,6 +264,7 @@ generate {directory} --size 3 -> {directory}
 generate {under_file} --size 3 -> {text}
 generate {missing}/a --size 3 -> {missing}
 generate a --size 0 -> --size
+generate a --size 1000000000000000000 -> --size must be at most 1000000000
 generate a --size 3 --seed -1 -> --seed
 """
 
@@ -270,6 +272,7 @@ LOGIC = """
 train --generated 5 -> validation
 train --generated 1 -> training
 train --generated -1 -> --generated
+train --generated 1000000000000000000 -> --generated must be at most 1000000000
 train --data-dir {directory} -> {directory}
 train --generated 0 --data-dir {directory} -> {directory}
 train --generated 0 --data-dir {missing} -> {missing}
@@ -314,6 +317,7 @@ evaluate --checkpoint {logic} --file {cut_xz} -> {cut_xz}: truncated or damaged
 evaluate --checkpoint {logic} --file {missing} -> {missing}
 evaluate --checkpoint {logic} --file /dev/null -> /dev/null
 evaluate --checkpoint {logic} --test longer --size 0 -> --size
+evaluate --checkpoint {logic} --test longer --size 1000000000000000000 -> --size must be at most 1000000000
 evaluate --checkpoint {logic} --test longer --seed -1 -> seed
 evaluate --checkpoint {logic} --num-slots 99999999999 ->
 evaluate --checkpoint {logic} --occupancy-threshold 2 -> --occupancy-threshold
@@ -323,6 +327,7 @@ evaluate --checkpoint {logic} --json {directory} -> {directory}
 evaluate --checkpoint {logic} --predictions {directory} -> --predictions {directory}
 stats --split D ->
 stats --generated -1 ->
+stats --generated 1000000000000000000 -> --generated must be at most 1000000000
 stats --generated 5 --seed -1 -> seed
 stats --seed 7 -> --seed 7 has no effect without --generated
 stats --data-dir {directory} --generated 5 -> --generated 5 has no effect with --data-dir
@@ -333,6 +338,7 @@ generate ->
 generate {text} --size 3 -> {text}
 generate {under_file} --size 3 -> {text}
 generate new --size 0 -> at least 1, got 0
+generate new --size 1000000000000000000 -> --size must be at most 1000000000
 generate new --size 3 --seed -1 -> seed
 report ->
 report {missing} -> {missing}
@@ -346,6 +352,7 @@ report {logic_run} --output {under_file} -> {text}
 SST = """
 train --generated 5 ->
 train --generated -1 -> --generated
+train --generated 1000000000000000000 -> --generated must be at most 1000000000
 train --classes 3 ->
 train --average-decay 1 -> --average-decay
 train --average-decay nan -> --average-decay
@@ -388,6 +395,7 @@ LANGUAGE_MODEL = """
 train --sentences 0 -> --sentences
 train --sentences 10 -> --sentences
 train --sentences -1 -> --sentences
+train --sentences 1000000000000000000 -> --sentences must be at most 1000000000
 train --hidden-size 7 -> --hidden-size
 train --hidden-size 99999999992 ->
 train --embedding-size 100000000000000000000 ->
@@ -486,6 +494,7 @@ score '' --checkpoint {language_model} -> sentence 1
 score 'the zebra' --checkpoint {language_model} -> 'zebra'
 evaluate --checkpoint {language_model} {language_model} -> more than once
 evaluate --checkpoint {language_model} --count 0 -> --count
+evaluate --checkpoint {language_model} --count 1000000000000000000 -> --count must be at most 1000000000
 evaluate --checkpoint {language_model} --limit -1 -> --limit
 evaluate --checkpoint {language_model} --seed -1 -> --seed
 evaluate --checkpoint {language_model} --unknown magic ->
@@ -515,6 +524,7 @@ compare --quick --repeats 9 -> --repeats 9 has no effect with --quick
 compare --config long --max-length 50 -> --max-length 50 has no effect without --config listops
 compare --quick --max-length 50 -> --max-length 50 has no effect with --quick
 compare --quick --single 5 --batches 9 -> --batches 9 has no effect with --single
+compare --quick --config logic --single 1000000000000000000 -> --single must be at most 2000
 compare --quick --checkpoint {listops} --score additive -> --score additive has no effect with --checkpoint
 compare --quick --threads 0 -> --threads
 compare --quick --device foo -> --device
@@ -539,6 +549,7 @@ onlstm --quick --json {directory} -> {directory}
 onlstm --quick --released-code {directory} -> {directory}
 logic --models ->
 logic --models magic ->
+logic --pairs 1000000000000000000 -> --pairs must be at most 1000000000
 logic --quick --batches 0 -> --batches
 logic --quick --batch-size 0 -> --batch-size
 logic --slot-size 7 -> --slot-size

@@ -27,7 +27,7 @@ from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
-from tasks.runs.options import check_at_least
+from tasks.runs.options import MOST_EXAMPLES, check_at_least
 from tasks.sst.config import PRESETS, SentimentConfig
 from tasks.sst.dataset import PhraseData
 from tasks.sst.grammar import generate_treebank
@@ -105,7 +105,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "pairs")
+        check_at_least(1, self, "pairs", largest=MOST_EXAMPLES)
 
     def model_config(self, model: ModelName) -> LogicConfig:
         return replace(

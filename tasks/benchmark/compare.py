@@ -34,7 +34,14 @@ from tasks.benchmark.released import (
     execute,
     largest_difference,
 )
-from tasks.benchmark.workloads import Batch, Sizes, Workload, build_single, build_workload
+from tasks.benchmark.workloads import (
+    LONGEST_PAIR,
+    Batch,
+    Sizes,
+    Workload,
+    build_single,
+    build_workload,
+)
 from tasks.runs.command_line import Subcommand
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction, check_unused
@@ -81,6 +88,10 @@ class CompareConfig(MemoryConfig, BackendsConfig):
         check_fraction(self, "occupancy_threshold")
         if any(length < 4 for length in self.single):
             raise UserError(f"--single must be at least 4, got {min(self.single)}")
+        if "logic" in self.config and any(length > LONGEST_PAIR for length in self.single):
+            raise UserError(
+                f"--single must be at most {LONGEST_PAIR} with --config logic, got {max(self.single)}"
+            )
         unused = {}
         if self.checkpoint is not None:
             unused["score"] = "with --checkpoint, which has its own"

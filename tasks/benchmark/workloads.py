@@ -21,6 +21,9 @@ from tasks.logic.generator import generate as generate_pairs
 from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
+LONGEST_PAIR = 2_000
+"""Maximum length of a single pair of formulas: the time to draw one grows with the square of its length."""
+
 
 class Sizes(NamedTuple):
     """Sizes and options of a layer and of its embeddings."""
@@ -114,7 +117,8 @@ def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) 
 
     Args:
         name: "listops", "logic", "sst" or "long".
-        length: number of tokens, at least 4; the lengths of formulas are only close to it.
+        length: number of tokens, at least 4; the lengths of formulas, at most `LONGEST_PAIR`, are only close
+            to it.
         seed: random seed.
         quick: whether to use tiny sizes, for tests.
     Returns:

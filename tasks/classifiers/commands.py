@@ -31,7 +31,14 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.machine import default_device
-from tasks.runs.options import check_at_least, check_fraction, check_only_one, check_unused, warn_of_unused
+from tasks.runs.options import (
+    MOST_EXAMPLES,
+    check_at_least,
+    check_fraction,
+    check_only_one,
+    check_unused,
+    warn_of_unused,
+)
 
 
 @dataclass
@@ -83,7 +90,7 @@ class GeneratedConfig(EvaluateConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "size")
+        check_at_least(1, self, "size", largest=MOST_EXAMPLES)
         check_at_least(0, self, "seed")
         if self.test == "standard":
             check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test standard"))
@@ -99,7 +106,8 @@ def check_generated(config: Any) -> None:
     Raises:
         UserError: an option is out of range, or has no effect with the others.
     """
-    check_at_least(0, config, "generated", "seed")
+    check_at_least(0, config, "generated", largest=MOST_EXAMPLES)
+    check_at_least(0, config, "seed")
     if config.data_dir is not None:
         check_unused(config, type(config), dict.fromkeys(("generated", "seed"), "with --data-dir"))
     elif not config.generated:

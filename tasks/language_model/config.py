@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from tasks.runs.config import TrainingConfig
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_fraction, flag
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_fraction, flag
 
 
 @dataclass
@@ -85,6 +85,8 @@ class LanguageModelConfig(TrainingConfig):
                 "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences "
                 f"must be at least 10, got {self.sentences}; --preset demo generates sentences"
             )
+        if self.data_dir is None:
+            check_at_least(10, self, "sentences", largest=MOST_EXAMPLES)
         check_fraction(self, "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
         check_fraction(self, "weight_dropout")
         check_at_least(0, self, "activation_regularization", "temporal_regularization", "patience")

@@ -19,7 +19,7 @@ from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.files import check_writable_file
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least, check_unused
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_unused
 
 if TYPE_CHECKING:
     TestName = str
@@ -85,7 +85,7 @@ def _predict(config: PredictConfig) -> None:
 
 
 def _generate(config: GenerateConfig) -> None:
-    check_at_least(1, config, "size")
+    check_at_least(1, config, "size", largest=MOST_EXAMPLES)
     check_at_least(0, config, "seed")
     check_writable_file("OUTPUT", config.output)
     if config.test == "standard":

@@ -29,7 +29,7 @@ from tasks.logic.task import LOGIC, load_pairs
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.errors import UserError
 from tasks.runs.hub import ExportConfig
-from tasks.runs.options import check_at_least
+from tasks.runs.options import MOST_EXAMPLES, check_at_least
 
 
 @dataclass
@@ -135,7 +135,7 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
 
 
 def _generate(config: GenerateConfig) -> None:
-    check_at_least(1, config, "size")
+    check_at_least(1, config, "size", largest=MOST_EXAMPLES)
     check_at_least(0, config, "seed")
     config.output.mkdir(parents=True, exist_ok=True)  # fails before the work is done, not after it
     train, tests = generate(config.size, seed=config.seed, stream="files")

@@ -9,7 +9,7 @@ from typing import Literal
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig, presets_by_model
 from tasks.logic.data import SplitName
-from tasks.runs.options import check_at_least
+from tasks.runs.options import MOST_EXAMPLES, check_at_least
 
 
 @dataclass
@@ -36,7 +36,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(0, self, "generated")
+        check_at_least(0, self, "generated", largest=MOST_EXAMPLES)
 
     @property
     def unused(self) -> dict[str, str]:

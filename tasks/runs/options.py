@@ -12,21 +12,24 @@ from tasks.runs.errors import UserError
 
 LARGEST = 2**63 - 1
 """The largest size or seed that PyTorch and NumPy accept."""
+MOST_EXAMPLES = 10**9
+"""The largest number of examples to generate: memory does not hold more."""
 
 
-def check_at_least(smallest: int, options: Any, *names: str) -> None:
-    """Raise a UserError unless these options are at least `smallest`, finite, and fit into 64 bits.
+def check_at_least(smallest: int, options: Any, *names: str, largest: int = LARGEST) -> None:
+    """Raise a UserError unless these options are at least `smallest`, finite, and at most `largest`.
 
     Args:
         smallest: the smallest allowed value.
         options: a dataclass.
         names: names of fields; the value None is accepted.
+        largest: the largest allowed integer; by default, any that fits into 64 bits.
     """
     bound = "must not be negative" if smallest == 0 else f"must be at least {smallest}"
     for name, value in _given_options(options, names):
         if not value >= smallest:
             raise UserError(f"{flag(name)} {bound}, got {value}")
-        _check_size(name, value)
+        _check_size(name, value, largest)
 
 
 def check_positive(options: Any, *names: str) -> None:
@@ -39,7 +42,7 @@ def check_positive(options: Any, *names: str) -> None:
     for name, value in _given_options(options, names):
         if not value > 0:
             raise UserError(f"{flag(name)} must be positive, got {value}")
-        _check_size(name, value)
+        _check_size(name, value, LARGEST)
 
 
 def check_fraction(options: Any, *names: str) -> None:
@@ -181,8 +184,8 @@ def _given_options(options: Any, names: tuple[str, ...]) -> list[tuple[str, Any]
     return [(name, value) for name, value in values if value is not None]
 
 
-def _check_size(name: str, value: float) -> None:
-    if isinstance(value, int) and value > LARGEST:
-        raise UserError(f"{flag(name)} must be at most {LARGEST}, got {value}")
+def _check_size(name: str, value: float, largest: int) -> None:
+    if isinstance(value, int) and value > largest:
+        raise UserError(f"{flag(name)} must be at most {largest}, got {value}")
     if not math.isfinite(value):
         raise UserError(f"{flag(name)} must be finite, got {value}")

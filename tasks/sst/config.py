@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig, ModelName, presets_by_model
 from tasks.runs.errors import UserError
-from tasks.runs.options import check_at_least, check_positive
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_positive
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(0, self, "generated")
+        check_at_least(0, self, "generated", largest=MOST_EXAMPLES)
         check_positive(self, "encoder_learning_rate")
         if self.fine_tune and self.encoder is None:
             raise UserError("--fine-tune trains the weights of --encoder, which is not given")

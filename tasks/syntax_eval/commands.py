@@ -21,7 +21,7 @@ from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, print_after
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file
-from tasks.runs.options import check_at_least, check_text, check_unused
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_text, check_unused
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
 from tasks.syntax_eval.evaluation import ScoredComparison, Unknown, count_right, score_pairs
@@ -109,7 +109,7 @@ class EvaluateConfig(ReadingConfig, PredictionsConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "count")
+        check_at_least(1, self, "count", largest=MOST_EXAMPLES)
         check_at_least(0, self, "limit", "seed")
         if self.pairs is not None:
             check_unused(self, EvaluateConfig, dict.fromkeys(("count", "seed"), "with --pairs"))
