@@ -7,7 +7,7 @@ from typing import Any
 
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED
 from tasks.benchmark.measure import Times
-from tasks.formatting.tables import number, text_table
+from tasks.formatting.tables import number, terminal_width, text_table
 
 Contenders = Mapping[str, Mapping[str, Any]]
 
@@ -67,7 +67,8 @@ def tables(contenders: Contenders, unit: str, lstm: str = LSTM) -> str:
         unit: the same as for `contender_figures`.
         lstm: the contender in the denominator of "× LSTM".
     Returns:
-        Several lines. "speedup" is the authors' time divided by the row's; empty columns are left out.
+        Several lines, no longer than those of the terminal. "speedup" is the authors' time divided by the
+        row's; empty columns are left out.
     """
     return "\n".join(_table(contenders, kind, title, unit, lstm) for kind, title in KINDS.items())
 
@@ -87,4 +88,5 @@ def _table(contenders: Contenders, kind: str, title: str, unit: str, lstm: str) 
         columns["epoch s"] = [number(figures.get("epoch_s"), 1) for figures in contenders.values()]
         columns["parameters"] = [number(figures.get("parameters"), 0) for figures in contenders.values()]
     filled = {header: cells for header, cells in columns.items() if set(cells) != {number(None)}}
-    return text_table([title, *filled], list(zip(contenders, *filled.values(), strict=True)))
+    rows = list(zip(contenders, *filled.values(), strict=True))
+    return text_table([title, *filled], rows, terminal_width())

@@ -24,7 +24,7 @@ from tasks.benchmark.contenders import (
 from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.memory import peak_mib
 from tasks.benchmark.workloads import Sizes, nested_expression, pad
-from tasks.formatting.tables import number, text_table
+from tasks.formatting.tables import number, terminal_width, text_table
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
 from tasks.runs.command_line import Subcommand
@@ -132,9 +132,11 @@ def _table(axis: str, rows: Sequence[Row]) -> str:
         "eval µs/token": ("infer_us_per_token", 2),
         "peak MiB": ("peak_mib", 1),
     }
-    cells = [[number(row[name], digits) for name, digits in columns.values()] for row in rows]
-    names = [[row["contender"], str(row[axis])] for row in rows]
-    return text_table(["", axis, *columns], [left + right for left, right in zip(names, cells, strict=True)])
+    cells = [
+        [row["contender"], str(row[axis]), *(number(row[name], digits) for name, digits in columns.values())]
+        for row in rows
+    ]
+    return text_table(["", axis, *columns], cells, terminal_width())
 
 
 def _csv(rows: Sequence[Row]) -> str:

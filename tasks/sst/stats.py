@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from tasks.formatting.tables import text_table
+from tasks.formatting.tables import terminal_width, text_table
 from tasks.sst.treebank import LABELS, LabeledTree, Treebank, phrases, sentences
 
 CLASS_COUNTS: tuple[Literal[2, 5], ...] = (5, 2)
@@ -20,7 +20,8 @@ def stats_text(treebank: Treebank) -> str:
     """
     splits = {name: trees for name, trees in treebank._asdict().items() if trees is not None}
     columns = [_statistics(trees) for trees in splits.values()]
-    return text_table(["", *splits], [[name, *(column[name] for column in columns)] for name in columns[0]])
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return text_table(["", *splits], rows, terminal_width())
 
 
 def _statistics(trees: Sequence[LabeledTree]) -> dict[str, str]:

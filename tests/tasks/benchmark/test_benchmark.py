@@ -528,6 +528,17 @@ def test_the_ratios_of_a_table_are_those_to_the_floor_and_to_the_lstm_and_of_the
         assert row[3:] == ["2.50", "1.25", "2.00"]
 
 
+def test_the_tables_fit_into_the_terminal(monkeypatch):
+    times = {name: Times([1.0], [1.0]) for name in ("released", "ours", "floor", "nn.LSTM")}
+    figures = contender_figures(times, "tokens", 7)
+    assert max(map(len, tables(figures, "tokens").splitlines())) > 40
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    cut = tables(figures, "tokens")
+    assert max(map(len, cut.splitlines())) <= 40
+    assert all(cut.count(column) == 2 for column in ("ms", "tokens/s", "× floor", "× LSTM", "speedup"))
+
+
 def test_the_peak_of_a_training_step_holds_at_least_what_it_must():
     """nn.LSTM keeps its output for the reverse pass."""
     setup = Setup(SIZES._replace(slot_size=64), 0, "cpu")

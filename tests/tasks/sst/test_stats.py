@@ -1,5 +1,6 @@
 """The numbers of a treebank."""
 
+from tasks.sst.grammar import generate_treebank
 from tasks.sst.stats import stats_text
 from tasks.sst.treebank import Treebank, read_trees
 
@@ -37,3 +38,14 @@ def test_numbers_are_those_counted_by_hand(tmp_path):
         "phrases, 2 classes": ["9", "1"],
         "phrases, 2 classes, merged": ["7", "1"],
     }
+
+
+def test_the_table_fits_into_the_terminal(monkeypatch):
+    treebank = generate_treebank(10, 1)
+    whole = stats_text(treebank).splitlines()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    parts = [part.splitlines() for part in stats_text(treebank).split("\n\n")]
+    assert len(parts) == 3
+    assert max(len(line) for part in parts for line in part) <= 40 < len(whole[0])
+    assert [len(part) for part in parts] == [len(whole)] * 3
