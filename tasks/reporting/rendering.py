@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from ordered_memory.span_f1 import fraction_text
 
@@ -41,6 +43,19 @@ def option_text(value: Any) -> str:
     return "–" if value is None else str(value)
 
 
+def keep_options(text: str) -> Markup:
+    """Keep browsers from breaking the options of commands at their hyphens.
+
+    Args:
+        text: plain text.
+    Example:
+        >>> print(keep_options("--num-slots 8 < 12"))
+        <span class="option">--num-slots</span> 8 &lt; 12
+    """
+    plain = str(escape(text))  # in a `Markup`, `re.sub` would escape the tags
+    return Markup(re.sub(r"(?<![\w-])--\w[\w-]*", r'<span class="option">\g<0></span>', plain))
+
+
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=True,
@@ -48,4 +63,4 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-TEMPLATES.filters.update(cell=cell, option=option_text)
+TEMPLATES.filters.update(cell=cell, option=option_text, keep_options=keep_options)

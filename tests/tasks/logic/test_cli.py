@@ -22,7 +22,7 @@ from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
 from tasks.runs.run_directory import RunDirectory
 from tests import commands
-from tests.tasks.reporting.pages import embedded
+from tests.tasks.reporting.pages import Page, embedded
 
 ROOT = Path(__file__).parents[3]
 TINY = commands.TINY["logic"].split()
@@ -201,7 +201,7 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
     captions = [trace["caption"] for trace in embedded(page.read_text())]
     names = ("ordered-memory --seed 1", "ordered-memory --seed 2")
     assert captions == 2 * [name for name in names for side in range(2)]
-    assert "<dt>ordered-memory --seed 2</dt><dd>Command: " in page.read_text()
+    assert "ordered-memory --seed 2Command: " in Page(page.read_text()).words
     same_name = tmp_path / "again" / "seed-2"
     shutil.copytree(runs[1], same_name)
     (same_name / "record.json").unlink()

@@ -24,6 +24,7 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.external: list[str] = []
         self.plots: list[str] = []
+        self.words = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -38,6 +39,9 @@ class Page(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag

@@ -177,6 +177,15 @@ def test_a_part_of_an_epoch_has_its_place_in_the_curve():
     assert curve.best == 1.5
 
 
+def test_options_in_running_text_stay_in_one_piece():
+    text = "tasks.listops train --max-minutes 3 --run-dir 'a--b' (--epochs) & --x<"
+    page = render(report(subtitle=text, facts={"m --seed 2": text}, tables=[Table("", [""], [], text)]))
+    kept = ["--max-minutes", "--run-dir", "--epochs", "--x"]
+    assert re.findall('<span class="option">(.*?)</span>', page) == [*kept, *kept, "--seed", *kept]
+    assert Page(page).words.count(text) == 3
+    assert ".option { white-space: nowrap; }" in page
+
+
 def test_options_have_all_their_digits():
     page = render(
         report(config={"learning_rate": 0.00125, "seed": 12345, "adam_betas": [0.0, 0.999], "data_dir": None})
@@ -371,7 +380,7 @@ def test_the_report_of_a_run(small_runs, task, plots, texts):
     assert page.open == page.external == []
     assert [label.partition(";")[0] for label in page.plots] == plots
     for fact in (*texts, "Command", "1 epoch (--epochs)", "torch"):
-        assert fact.lower() in text.lower(), fact
+        assert fact.lower() in page.words.lower(), fact
     traces = embedded(text)
     assert 0 < len({one["example"] for one in traces}) <= 4
     assert len(text.encode()) < 3_000_000
