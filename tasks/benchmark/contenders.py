@@ -22,7 +22,7 @@ from ordered_memory.backends.registry import BackendError
 from tasks.benchmark.contender import FLOOR, FLOOR_BF16, LSTM, RELEASED, Contender, ModuleContender
 from tasks.benchmark.floor import Floor
 from tasks.benchmark.released import build_released
-from tasks.benchmark.workloads import Batch, Sizes, TokenBatch, embed, pad_left
+from tasks.benchmark.workloads import Batch, PaddedTokens, Sizes, embed, pad_left
 from tasks.listops.model import ListOpsModel
 from tasks.runs.errors import UserError
 
@@ -106,7 +106,7 @@ def trained_sizes(checkpoint: Path) -> Sizes:
     return Sizes(**options, vocabulary=len(table) - 1)
 
 
-def build_batches(setup: Setup, batches: Sequence[TokenBatch]) -> list[Batch]:
+def build_batches(setup: Setup, batches: Sequence[PaddedTokens]) -> list[Batch]:
     """Embed batches with the checkpoint's embeddings, or with random ones if there is none.
 
     Args:

@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 
 from tasks.benchmark.contenders import Entry, Setup, build, build_batches
-from tasks.benchmark.workloads import TokenBatch
+from tasks.benchmark.workloads import PaddedTokens
 
 MIB = 2**20
 
 
-def peak_mib(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> float | None:
+def peak_mib(setup: Setup, entry: Entry, batch: PaddedTokens, threads: int) -> float | None:
     """Measure the peak memory of one training step of a contender.
 
     Args:
@@ -39,9 +39,9 @@ def peak_mib(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> flo
             return None
 
 
-def _measure(setup: Setup, entry: Entry, batch: TokenBatch, threads: int) -> float:
+def _measure(setup: Setup, entry: Entry, batch: PaddedTokens, threads: int) -> float:
     torch.set_num_threads(threads)
-    tiny = TokenBatch(batch.tokens[:2], batch.lengths.clip(max=2))
+    tiny = PaddedTokens(batch.tokens[:2], batch.lengths.clip(max=2))
     contender = build(setup, entry, build_batches(setup, [tiny, batch]))
     contender.training_step(0)()
     step = contender.training_step(1)

@@ -39,8 +39,8 @@ class Sizes(NamedTuple):
     occupancy_threshold: float = OCCUPANCY_THRESHOLD
 
 
-class TokenBatch(NamedTuple):
-    """A batch of sequences, padded on the right.
+class PaddedTokens(NamedTuple):
+    """A batch of sequences of token ids, padded on the right.
 
     Args:
         tokens: token ids, (T, B) int64.
@@ -81,7 +81,7 @@ class Workload(NamedTuple):
 
     name: str
     sizes: Sizes
-    batches: list[TokenBatch]
+    batches: list[PaddedTokens]
     left_padded: bool = False
     recompute: bool = False
 
@@ -143,7 +143,7 @@ def _empty(name: str, quick: bool) -> Workload:
     return workload
 
 
-def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
+def pad(sequences: Sequence[Sequence[int]]) -> PaddedTokens:
     """Collate sequences to a batch, padded with 0 on the right.
 
     Args:
@@ -156,10 +156,10 @@ def pad(sequences: Sequence[Sequence[int]]) -> TokenBatch:
     tokens = np.zeros((lengths.max(), len(sequences)), dtype=np.int64)
     for column, sequence in enumerate(sequences):
         tokens[: len(sequence), column] = sequence
-    return TokenBatch(tokens, lengths)
+    return PaddedTokens(tokens, lengths)
 
 
-def embed(batch: TokenBatch, table: Tensor, sizes: Sizes, seed: int) -> Batch:
+def embed(batch: PaddedTokens, table: Tensor, sizes: Sizes, seed: int) -> Batch:
     """Look up the embeddings of a batch of tokens.
 
     Args:
@@ -273,7 +273,7 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
     return [epoch[int((i + 0.5) / count * len(epoch))] for i in range(count)]
 
 
-def _batches(name: str, count: int, seed: int, max_length: int, quick: bool) -> list[TokenBatch]:
+def _batches(name: str, count: int, seed: int, max_length: int, quick: bool) -> list[PaddedTokens]:
     """Draw the batches of a configuration, from short to long."""
     batch_size = 4 if quick else 128
     rng = np.random.default_rng(seed)
