@@ -104,8 +104,11 @@ def epoch_text(progress: Progress, config: TrainingConfig) -> str:
     row = progress.history[-1]
     parts = [f"epoch {row['epoch']}", f"{_seconds_in_last_epoch(progress.history):.1f} s"]
     for split in ("train", "validation"):
-        metrics = [name for name in row if name.startswith(f"{split}_")]
-        values = (f"{name.removeprefix(f'{split}_')} {number(row[name], 4)}" for name in metrics)
+        metrics = {name.removeprefix(f"{split}_"): row[name] for name in row if name.startswith(f"{split}_")}
+        values = (
+            f"{name} {number(value, 4, whole=1 if name == 'accuracy' else None)}"
+            for name, value in metrics.items()
+        )
         parts.append(f"{split} {' '.join(values)}")
     if row["best"]:
         parts.append("best")

@@ -111,6 +111,12 @@ def test_the_line_of_an_epoch_has_its_own_seconds():
     )
 
 
+def test_the_line_of_an_epoch_has_an_accuracy_of_1_only_if_all_is_right():
+    row = {"epoch": 1, "seconds": 1.0, "best": False, "train_accuracy": 0.99996, "validation_accuracy": 1.0}
+    text = epoch_text(Progress(epoch=2, finished=True, history=[row]), TrainingConfig())
+    assert text == "epoch 1  1.0 s  train accuracy 0.99996  validation accuracy 1.0000"
+
+
 @pytest.mark.parametrize(
     ("options", "progress", "reason"),
     [
