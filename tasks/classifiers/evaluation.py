@@ -76,17 +76,18 @@ class Evaluation:
         correct: NDArray[np.bool_] = self.predicted == self.data.labels
         return correct
 
-    def accuracy_by(self, groups: Groups) -> dict[str, list[float]]:
+    def accuracy_by(self, groups: Groups, counts: NDArray[np.int64] | None = None) -> dict[str, list[float]]:
         """Compute the accuracy on groups of examples.
 
         Args:
             groups: their masks, by name.
+            counts: how many equal examples each one stands for, (n,); None for one.
         Returns:
             Accuracy and number of examples of each group that is not empty.
         """
-        correct = self.correct
+        correct, weights = self.correct, np.ones_like(self.predicted) if counts is None else counts
         return {
-            name: [float(correct[mask].mean()), int(mask.sum())]
+            name: [float(np.average(correct[mask], weights=weights[mask])), int(weights[mask].sum())]
             for name, mask in groups.items()
             if mask.any()
         }

@@ -8,7 +8,6 @@ from typing import cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Evaluation, Groups, by_length
@@ -29,7 +28,14 @@ PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes 
 LENGTHS = (10, 20, 30)
 """Upper bounds of the groups of lengths whose accuracy is reported."""
 NEGATIONS = frozenset(["not", "n't", "no", "never", "nothing", "none", "neither", "nor", "nobody", "without"])
-PHRASE_LENGTHS = {"words": (1, 1), "2–5 words": (2, 5), "6–10 words": (6, 10), "over 10 words": (11, 10**9)}
+PHRASE_LENGTHS = {
+    "all": (1, sys.maxsize),
+    "words": (1, 1),
+    "2–5 words": (2, 5),
+    "6–10 words": (6, 10),
+    "over 10 words": (11, sys.maxsize),
+}
+"""Minimum and maximum number of words of the groups of nodes whose accuracy is reported."""
 
 
 def load_treebank(config: SentimentConfig) -> Treebank:
@@ -122,20 +128,10 @@ def _node_accuracies(
     cased = config.encoder is not None
     merged = phrases(trees, config.classes, merge=True, cased=cased, by_tree=config.needs_trees)
     nodes = PhraseData(trees, merged, include_trees=config.needs_trees)
-    correct = evaluate_on(nodes).correct
-    masks: dict[str, NDArray[np.bool_]] = {"all": nodes.lengths > 0}
-    for name, (low, high) in PHRASE_LENGTHS.items():
-        masks[name] = (nodes.lengths >= low) & (nodes.lengths <= high)
-    return {
-        "nodes": {
-            name: [
-                float(np.average(correct[mask], weights=nodes.counts[mask])),
-                int(nodes.counts[mask].sum()),
-            ]
-            for name, mask in masks.items()
-            if mask.any()
-        }
+    masks = {
+        name: (nodes.lengths >= low) & (nodes.lengths <= high) for name, (low, high) in PHRASE_LENGTHS.items()
     }
+    return {"nodes": evaluate_on(nodes).accuracy_by(masks, nodes.counts)}
 
 
 SST = ClassifierTask(
