@@ -122,27 +122,21 @@ def read_treebank(path: Path, drop_tags: Collection[str] | None = None) -> Treeb
             and more than a quarter of the words have tags that the Penn Treebank does not have.
     """
     dropped: Counter[str] = Counter()
-    trees: list[TreebankSentence | None] = []
-    removed: dict[int, int] = {}
-    num_dropped = num_null = 0
+    trees: list[tuple[TreebankSentence | None, int]] = []
     empty_files = []
     for name, text in _texts(path):
         _check_labels(text, name)
-        num_before = len(trees)
-        for tree in read_trees(text, name, dropped, drop_tags):
-            words = dropped.total() - num_dropped
-            if tree is None and words:
-                removed[len(trees) - num_null] = words
-            num_null += tree is None and not words
-            num_dropped += words
-            trees.append(tree)
-        if len(trees) == num_before:
+        found = list(read_trees(text, name, dropped, drop_tags))
+        if not found:
             empty_files.append(name)
+        trees += found
     if not trees:
         raise UserError(f"{empty_files[0]}: no trees in this file")
     for name in empty_files:
         print(f"warning: {name}: no trees in this file, which is skipped", file=sys.stderr)
-    sentences = [sentence for sentence in trees if sentence is not None]
+    sentences = [sentence for sentence, _ in trees if sentence is not None]
+    of_words = [(sentence, words) for sentence, words in trees if words]
+    removed = {place: words for place, (sentence, words) in enumerate(of_words) if sentence is None}
     treebank = Treebank(sentences, len(trees) - len(sentences), dropped, drop_tags, removed)
     unknown, kept = sum(treebank.unknown.values()), sum(len(sentence.words) for sentence in sentences)
     if unknown > UNKNOWN_TAGS_ALLOWED * (unknown + kept):
@@ -209,7 +203,7 @@ class _OpenBracket:
 
 def read_trees(
     text: str, name: str, dropped: Counter[str], drop_tags: Collection[str] | None = None
-) -> Iterator[TreebankSentence | None]:
+) -> Iterator[tuple[TreebankSentence | None, int]]:
     """Read the trees of one text.
 
     Args:
@@ -218,14 +212,15 @@ def read_trees(
         dropped: the numbers of removed words are added here, by tag.
         drop_tags: the same as for `read_treebank`.
     Yields:
-        The sentences; None for a tree without words.
+        Each sentence, None for a tree without words; and its number of words before any were removed, null
+        elements excluded.
     Raises:
         UserError: a constituent has no label, or brackets do not match.
     Example:
         >>> text = "((S (NP-SBJ (DT The) (NN cat)) (VP (VBD sat)) (. .)))"
-        >>> (sentence,) = read_trees(text, "cat.mrg", Counter())
-        >>> sentence.words, sentence.tree
-        (['The', 'cat', 'sat'], ((0, 1), 2))
+        >>> [(sentence, words)] = read_trees(text, "cat.mrg", Counter())
+        >>> words, sentence.words, sentence.tree
+        (4, ['The', 'cat', 'sat'], ((0, 1), 2))
         >>> sentence.labeled_spans
         [('NP', 0, 1), ('S', 0, 2)]
     """
@@ -254,7 +249,10 @@ def read_trees(
                 else:
                     location = f"{name}, line {bracket.line}"
                     _check_continuous(words, location)
-                    yield None if tree is None else TreebankSentence(words, tree, list(spans), location, kept)
+                    sentence = None
+                    if tree is not None:
+                        sentence = TreebankSentence(words, tree, list(spans), location, kept)
+                    yield sentence, len(kept)
     if stack:
         raise UserError(f"{name}, line {stack[0].line}: the first '(' of the tree is never closed")
 
