@@ -244,8 +244,16 @@ def _notes(
     notes = [
         f"{source}.",
         f"{count_text(len(scored), 'comparison')} of two sentences; {covered:,} covered (all models know all "
-        "words); "
-        f"{len(compared):,} scored in {seconds:.1f} s.",
+        f"words); {len(compared):,} scored in {seconds:.1f} s.",
+    ]
+    in_unknown = sum(pair.differs_in_unknown for pair in compared)
+    if in_unknown:
+        compare = "compares" if in_unknown == 1 else "compare"
+        notes.append(f"{in_unknown:,} of the scored ones {compare} a word with {UNKNOWN}.")
+    num_equal = (covered if config.unknown == "skip" else len(scored)) - len(compared)
+    if num_equal:
+        notes.append(f"{num_equal:,} not comparable: to a model, both sentences are the same.")
+    notes += [
         "Comparisons with unknown words are skipped."
         if config.unknown == "skip"
         else f"Unknown words are read as {UNKNOWN}.",
@@ -253,13 +261,6 @@ def _notes(
         "The accuracy of a row is over all its scored comparisons; that of a section or group is the "
         "unweighted mean of its rows with scored comparisons, in published columns, too.",
     ]
-    num_equal = (covered if config.unknown == "skip" else len(scored)) - len(compared)
-    if num_equal:
-        notes.insert(2, f"{num_equal:,} not comparable: to a model, both sentences are the same.")
-    in_unknown = sum(pair.differs_in_unknown for pair in compared)
-    if in_unknown:
-        compare = "compares" if in_unknown == 1 else "compare"
-        notes.insert(2, f"{in_unknown:,} of the scored ones {compare} a word with {UNKNOWN}.")
     if config.pairs is None:
         notes.append("The grammar is small: generated training text has some of the good sentences, too.")
     else:
