@@ -427,6 +427,7 @@ evaluate --checkpoint {language_model} --json {directory} -> {directory}
 evaluate --checkpoint {language_model} --predictions {directory} -> --predictions {directory}
 generate --checkpoint {listops} -> {listops}
 generate --checkpoint {language_model} --count 0 -> --count
+generate --checkpoint {language_model} --count 1000000000000000000 -> --count must be at most 1000000000
 generate --checkpoint {language_model} --max-words 0 -> --max-words
 generate --checkpoint {language_model} --seed -1 -> --seed
 generate --checkpoint {language_model} --temperature nan -> --temperature

@@ -25,7 +25,7 @@ from tasks.runs.command_options import PredictionsConfig, ThreadsConfig, print_a
 from tasks.runs.errors import UserError
 from tasks.runs.files import check_writable_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
-from tasks.runs.options import check_at_least, check_only_one, check_positive, check_text
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_only_one, check_positive, check_text
 from tasks.runs.text_files import find_file
 
 
@@ -73,7 +73,8 @@ class GenerateConfig(ThreadsConfig):
 
     def check(self) -> None:
         super().check()
-        check_at_least(1, self, "count", "max_words")
+        check_at_least(1, self, "count", largest=MOST_EXAMPLES)
+        check_at_least(1, self, "max_words")
         check_at_least(0, self, "seed")
         check_positive(self, "temperature")
         check_text(self.start, "--start")
