@@ -82,7 +82,7 @@ class ClassifierTask(Generic[Config]):
     valid_spans: ValidSpans | None = None
     report_confusion: bool = False
     build_initial_model: Callable[[Config, Splits[LabeledData]], Classifier] | None = None
-    learning_rates: Callable[[Config], Mapping[str, float]] | None = None
+    learning_rates: Callable[[Config], Mapping[str, float]] = lambda config: {}
     extra_accuracies: ExtraAccuracies[Config] | None = None
 
     def checkpoint(self, path: Path | None) -> Path:
@@ -174,10 +174,7 @@ class ClassifierTask(Generic[Config]):
             objective=ClassificationObjective(config, splits.train, splits.validation),
             model=model,
             optimization=PlateauAdam(
-                model,
-                config,
-                self.learning_rates and self.learning_rates(config),
-                constant_epochs=config.curriculum_epochs,
+                model, config, self.learning_rates(config), constant_epochs=config.curriculum_epochs
             ),
             description=(
                 f"{self.title(config)}; {train} training, {validation} validation and {test} test {self.unit}"
