@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -106,20 +105,26 @@ class _TreeLine(NamedTuple):
 
 
 def _read_trees(path: Path, treebank: Treebank) -> list[_TreeLine]:
-    """Read the trees of a file, which all have labels or all have none."""
-    predicted = _without_punctuation(_parse_trees(path), treebank)
+    """Read the trees of a file, which all have labels or all have none.
+
+    What they look like is tried first. It may be wrong: labeled trees without part-of-speech tags do not look
+    labeled, and unlabeled trees look labeled if their constituents begin with words.
+    """
+    _parse_lines(path, labels=False)  # raises for brackets that are no tree, with labels or without
     try:
-        _check_words(path, predicted, treebank.sentences)
-    except UserError as error:
-        # Perhaps the guess of `_parse_trees` was wrong: labeled trees without part-of-speech tags do not look
-        # labeled, and unlabeled trees look labeled if their constituents begin with words.
-        for labels in (True, False):
-            with suppress(UserError):
-                predicted = _without_punctuation(_parse_lines(path, labels), treebank)
-                _check_words(path, predicted, treebank.sentences)
-                return predicted
-        raise error from None
-    return predicted
+        _parse_lines(path, labels=None)
+        guesses = (False, True)
+    except UserError:
+        guesses = (True, False)
+    errors = []
+    for labels in guesses:
+        try:
+            predicted = _without_punctuation(_parse_lines(path, labels), treebank)
+            _check_words(path, predicted, treebank.sentences)
+            return predicted
+        except UserError as error:
+            errors.append(error)
+    raise errors[0] from None
 
 
 def _without_punctuation(predicted: Sequence[_TreeLine], treebank: Treebank) -> list[_TreeLine]:
@@ -138,16 +143,6 @@ def _without_punctuation(predicted: Sequence[_TreeLine], treebank: Treebank) -> 
             words = [line.words[place] for place in kept]
             lines[i] = _TreeLine(line.number, keep_leaves(line.tree, kept), words)
     return lines
-
-
-def _parse_trees(path: Path) -> list[_TreeLine]:
-    """Parse the trees of a file, with labels if they look labeled."""
-    try:
-        return _parse_lines(path, labels=None)
-    except UserError as error:
-        with suppress(UserError):
-            return _parse_lines(path, labels=True)
-        raise error from None
 
 
 def _parse_lines(path: Path, labels: bool | None) -> list[_TreeLine]:

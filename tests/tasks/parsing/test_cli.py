@@ -511,6 +511,23 @@ def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("(NP (DT d) (NN e)", "expected matching parentheses, got 1 '(' never closed"),
+        ("(NP (DT d) (NN e)))", "expected one tree, got ')' at token 11, after its end"),
+        ("(NP () (DT d) (NN e))", "expected words, got an empty constituent"),
+        ("(NP (DT) (NN e))", "expected words, got an empty constituent"),
+        ("(NP (DT d) (NN e) (NN f))", "expected a tree over the 2 words of"),
+    ],
+)
+def test_a_bad_line_among_labeled_trees_is_named(tmp_path, capsys, line, complaint):
+    gold, trees = tmp_path / "gold.mrg", tmp_path / "trees.txt"
+    gold.write_text("(S (NP (DT a) (NN b)) (VP (VB c)))\n(NP (DT d) (NN e))\n")
+    trees.write_text(f"(S (NP (DT a) (NN b)) (VP (VB c)))\n{line}\n")
+    assert f"trees.txt, line 2: {complaint}" in fails(capsys, "score", trees, "--treebank", gold)
+
+
 def test_unlabeled_trees_may_have_constituents_that_begin_with_words(tmp_path, capsys):
     (tmp_path / "gold.mrg").write_text(
         "(S (NP (DT a) (NN dog)) (VP (VBZ sees) (NP (DT the) (NN cat))))\n"
