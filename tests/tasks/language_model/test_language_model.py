@@ -898,6 +898,16 @@ def test_a_text_is_split_into_the_sentences_it_was_made_of():
     assert split_text(encode_text(sentences, vocabulary, ""), vocabulary) == sentences
 
 
+def test_nothing_is_drawn_after_the_last_sentence_has_ended(small_runs):
+    trained = load_model(Path(small_runs["language_model"]))
+    read: list[int] = []
+    trained.model.register_forward_hook(lambda model, inputs, output: read.append(len(inputs[0])))
+    drawn = sample_sentences(trained, count=3, max_words=10**15)
+    assert len(read) == 1 + max(map(len, drawn))
+    assert all(words[-1:] != ["…"] for words in drawn)
+    assert drawn == sample_sentences(trained, count=3, max_words=max(map(len, drawn)))
+
+
 def test_samples_are_drawn_with_the_probabilities_of_the_model(small_runs):
     trained = load_model(Path(small_runs["language_model"]))
     drawn = sample_sentences(trained, seed=3)
