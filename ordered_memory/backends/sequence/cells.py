@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.sequence.gradients import WeightGradient
+from ordered_memory.backends.sequence.maps import Linear
 from ordered_memory.backends.sequence.masks import RowMasks
 
 
@@ -41,9 +41,7 @@ class Cell:
     """
 
     def __init__(self, weights: Weights) -> None:
-        self.w_in, self.b_in = weights.w_in, weights.b_in
-        self.w_in_t = self.w_in.t().contiguous()
-        self.d_w_in, self.d_b_in = WeightGradient(self.w_in), torch.zeros_like(self.b_in)
+        self.first = Linear(weights, "w_in", "b_in")
 
     hidden_units = 0
 
@@ -54,7 +52,7 @@ class Cell:
             pairs: active pairs of the step.
         """
         self._split(pairs)
-        self.pre = pairs.inputs.new_empty(len(pairs.inputs), len(self.b_in))
+        self.pre = pairs.inputs.new_empty(len(pairs.inputs), len(self.first.bias))
         self.pre_of = self.pre.split(pairs.counts)
 
     def compose(self, i: int, out: Tensor) -> None:
@@ -80,7 +78,7 @@ class Cell:
         """
         self._split(pairs)
         inputs = pairs.inputs
-        self.d_pre = inputs.new_empty(len(inputs), len(self.b_in))
+        self.d_pre = inputs.new_empty(len(inputs), len(self.first.bias))
         self.d_pre_of = self.d_pre.split(pairs.counts)
         self.masked = inputs if pairs.input_masks.values is None else torch.empty_like(inputs)
         self.masked_of = self.masked.split(pairs.counts)
@@ -97,11 +95,11 @@ class Cell:
 
     def end_backward(self) -> None:
         """Accumulate the weight gradients of the step."""
-        self.d_w_in.add(self.d_pre, self.masked)
+        self.first.add_weight_gradient(self.d_pre, self.masked)
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights, by name."""
-        return {"w_in": self.d_w_in.result(), "b_in": self.d_b_in}
+        return self.first.gradients()
 
     def _split(self, pairs: Pairs) -> None:
         self.inputs_of = pairs.inputs.split(pairs.counts)
@@ -110,14 +108,9 @@ class Cell:
 
     def _first_map_backward(self, i: int, d_inputs: Tensor) -> None:
         """The backward pass of the first map, from `d_pre`."""
-        d_pre = self.d_pre_of[i]
-        self.d_b_in += d_pre.sum(0)
-        mask = self.input_masks_of[i].mask(d_inputs)
-        if mask is None:
-            d_inputs.addmm_(d_pre, self.w_in)
-        else:
-            torch.mul(self.inputs_of[i], mask, out=self.masked_of[i])
-            d_inputs.addcmul_(torch.mm(d_pre, self.w_in), mask)
+        self.first.backward(
+            self.d_pre_of[i], self.inputs_of[i], self.input_masks_of[i], self.masked_of[i], d_inputs
+        )
 
 
 class Gated(Cell):
@@ -125,12 +118,8 @@ class Gated(Cell):
 
     def __init__(self, weights: Weights) -> None:
         super().__init__(weights)
-        assert weights.w_out is not None
-        assert weights.b_out is not None
-        self.w_out, self.b_out = weights.w_out, weights.b_out
-        self.w_out_t = self.w_out.t().contiguous()
-        self.d_w_out, self.d_b_out = WeightGradient(self.w_out), torch.zeros_like(self.b_out)
-        self.hidden_units = len(self.b_in)
+        self.second = Linear(weights, "w_out", "b_out")
+        self.hidden_units = len(weights.b_in)
 
     def begin(self, pairs: Pairs) -> None:
         super().begin(pairs)
@@ -139,12 +128,12 @@ class Gated(Cell):
 
     def compose(self, i: int, out: Tensor) -> None:
         inputs, hidden, gates, size = self.inputs_of[i], self.pre_of[i], self.gates_of[i], out.shape[1]
-        torch.addmm(self.b_in, self.input_masks_of[i].apply(inputs), self.w_in_t, out=hidden)
+        self.first.forward(inputs, self.input_masks_of[i], hidden)
         hidden.relu_()
         mask = self.hidden_masks_of[i].mask(hidden)
         if mask is not None:
             hidden *= mask
-        torch.addmm(self.b_out, hidden, self.w_out_t, out=gates)
+        self.second.forward(hidden, RowMasks(), gates)  # masked already
         gates[:, : 3 * size].sigmoid_()
         children = gates[:, : 2 * size] * inputs
         torch.add(children[:, :size], children[:, size:], out=out)
@@ -172,10 +161,10 @@ class Gated(Cell):
         d_gates[:, 3 * size :] = sigmoids[:, 2 * size :]
         rows = len(d_composed)
         d_gates.view(rows, 4, size).mul_(d_composed.unsqueeze(1))
-        self.d_b_out += d_gates.sum(0)
+        self.second.d_bias += d_gates.sum(0)
 
         d_hidden = self.d_pre_of[i]
-        torch.mm(d_gates, self.w_out, out=d_hidden)
+        torch.mm(d_gates, self.second.weight, out=d_hidden)
         # Drawn masks are 0 or 1 and are not saved: where hidden > 0, the mask was 1.
         torch.ops.aten.threshold_backward(d_hidden, self.hidden_of[i], 0, grad_input=d_hidden)
         mask = self.hidden_masks_of[i].mask(d_hidden)
@@ -188,10 +177,10 @@ class Gated(Cell):
 
     def end_backward(self) -> None:
         super().end_backward()
-        self.d_w_out.add(self.d_gates, self.hidden)
+        self.second.add_weight_gradient(self.d_gates, self.hidden)
 
     def gradients(self) -> dict[str, Tensor]:
-        return super().gradients() | {"w_out": self.d_w_out.result(), "b_out": self.d_b_out}
+        return self.first.gradients() | self.second.gradients()
 
 
 class TreeRNN(Cell):
@@ -199,7 +188,7 @@ class TreeRNN(Cell):
 
     def compose(self, i: int, out: Tensor) -> None:
         pre = self.pre_of[i]
-        torch.addmm(self.b_in, self.input_masks_of[i].apply(self.inputs_of[i]), self.w_in_t, out=pre)
+        self.first.forward(self.inputs_of[i], self.input_masks_of[i], pre)
         out.copy_(pre.tanh_())
 
     @property

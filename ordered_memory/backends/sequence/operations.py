@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
 from ordered_memory.backends.sequence.cells import Cell, Gated, TreeRNN
+from ordered_memory.backends.sequence.maps import LayerNorm
 from ordered_memory.backends.sequence.masks import SlotMasks
 from ordered_memory.backends.sequence.scores import Additive, Normalized, Score
 
@@ -42,41 +42,12 @@ class Operations:
 
     def __init__(self, plan: RecurrencePlan, weights: Weights) -> None:
         self.plan = plan
-        score_type = Additive if weights.key_norm is None else Normalized
-        self.score: Score = score_type(weights, plan.key_epsilon)
+        normalized = weights.key_norm is not None
+        self.score: Score = Normalized(weights, plan.key_epsilon) if normalized else Additive(weights)
         self.cell: Cell = TreeRNN(weights) if weights.w_out is None else Gated(weights)
-        self.norm, self.epsilon = [weights.norm, weights.norm_bias], plan.norm_epsilon
-        self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
-
-    def normalize(self, composed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Apply the shared LayerNorm.
-
-        Args:
-            composed: results of the cell, (rows, D).
-        Returns:
-            The result, (rows, D), the mean and 1 / standard deviation, (rows, 1) each.
-        """
-        weight, bias = self.norm
-        return torch.native_layer_norm(composed, composed.shape[1:], weight, bias, self.epsilon)
-
-    def normalize_backward(self, d_output: Tensor, composed: Tensor, mean: Tensor, rstd: Tensor) -> Tensor:
-        """The backward pass of `normalize`, which also accumulates the gradients of the LayerNorm.
-
-        Args:
-            d_output: gradient of the result, (rows, D).
-            composed, mean, rstd: argument and results of `normalize`.
-        Returns:
-            The gradient of `composed`, (rows, D).
-        """
-        d_composed, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            d_output, composed, composed.shape[1:], mean, rstd, *self.norm, [True, True, True]
-        )
-        self.d_norm[0] += weight
-        self.d_norm[1] += bias
-        return d_composed  # type: ignore[no-any-return]
+        self.norm = LayerNorm(weights, "norm", plan.norm_epsilon)
 
     def gradients(self) -> list[Tensor | None]:
         """The gradients of `Weights`, in the order of its fields."""
-        norm, norm_bias = self.d_norm
-        gradients = self.score.gradients() | self.cell.gradients() | {"norm": norm, "norm_bias": norm_bias}
+        gradients = self.score.gradients() | self.cell.gradients() | self.norm.gradients
         return [gradients.get(name) for name in Weights._fields]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ordered_memory.backends.contract import Weights
-from ordered_memory.backends.sequence.gradients import WeightGradient
+from ordered_memory.backends.sequence.maps import LayerNorm, Linear
 from ordered_memory.backends.sequence.masks import RowMasks
 
 ROWS_AT_ONCE = 256
@@ -18,15 +18,10 @@ class Score:
 
     Args:
         weights: weights of the recurrence.
-        epsilon: epsilon of the LayerNorm of the keys.
     """
 
-    def __init__(self, weights: Weights, epsilon: float) -> None:
-        self.key, self.key_bias, self.score_out = weights.key, weights.key_bias, weights.score_out
-        self.epsilon = epsilon
-        self.key_t = self.key.t().contiguous()
-        self.d_key = WeightGradient(self.key)
-        self.d_key_bias = torch.zeros_like(self.key_bias)
+    def __init__(self, weights: Weights) -> None:
+        self.key, self.score_out = Linear(weights, "key", "key_bias"), weights.score_out
         self.d_score_out = torch.zeros_like(self.score_out)
 
     def forward(
@@ -46,7 +41,7 @@ class Score:
         for chunk in _chunks(len(row)):
             candidate_masks, feature_masks = (mask.rows(chunk) for mask in masks)
             key = saved[chunk]
-            torch.addmm(self.key_bias, candidate_masks.apply(candidate[chunk]), self.key_t, out=key)
+            self.key.forward(candidate[chunk], candidate_masks, key)
             features = self._features(key, query.index_select(0, row[chunk]))
             torch.mv(feature_masks.apply(features), self.score_out, out=values[chunk])
         return values, saved
@@ -81,19 +76,15 @@ class Score:
             d_features = feature_masks.apply(torch.outer(d_scores[chunk], self.score_out))
             d_sum = self._features_backward(d_features, saved[chunk], features, statistics, d_keys[chunk])
             d_query.index_add_(0, row[chunk], d_sum)
-            self.d_key_bias += d_keys[chunk].sum(0)
-            mask = candidate_masks.mask(d_candidate)
-            if mask is None:
-                d_candidate[chunk].addmm_(d_keys[chunk], self.key)
-            else:
-                torch.mul(candidate[chunk], mask, out=masked[chunk])
-                d_candidate[chunk].addcmul_(torch.mm(d_keys[chunk], self.key), mask)
-        self.d_key.add(d_keys, masked)
+            self.key.backward(
+                d_keys[chunk], candidate[chunk], candidate_masks, masked[chunk], d_candidate[chunk]
+            )
+        self.key.add_weight_gradient(d_keys, masked)
         return d_query
 
     def gradients(self) -> dict[str, Tensor]:
         """The gradients of the weights, by name."""
-        return {"key": self.d_key.result(), "key_bias": self.d_key_bias, "score_out": self.d_score_out}
+        return self.key.gradients() | {"score_out": self.d_score_out}
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         """Compute the features. May overwrite both arguments; then `key` holds what `backward` needs."""
@@ -127,38 +118,33 @@ class Additive(Score):
 
 
 class Normalized(Score):
-    """`NormalizedScore`: `features = relu(query + LN(key))`, where the query is already normalized."""
+    """`NormalizedScore`: `features = relu(query + LN(key))`, where the query is already normalized.
+
+    Args:
+        weights: weights of the recurrence.
+        epsilon: epsilon of the LayerNorm of the keys.
+    """
 
     def __init__(self, weights: Weights, epsilon: float) -> None:
-        super().__init__(weights, epsilon)
-        assert weights.key_norm is not None
-        assert weights.key_norm_bias is not None
-        self.norm = [weights.key_norm, weights.key_norm_bias]
-        self.d_norm = [torch.zeros_like(weight) for weight in self.norm]
+        super().__init__(weights)
+        self.norm = LayerNorm(weights, "key_norm", epsilon)
 
     def _features(self, key: Tensor, query: Tensor) -> Tensor:
         return self._recompute(key, query)[0]
 
     def _recompute(self, saved: Tensor, query: Tensor) -> tuple[Tensor, ...]:
-        weight, bias = self.norm
-        normalized, mean, rstd = torch.native_layer_norm(saved, saved.shape[1:], weight, bias, self.epsilon)
+        normalized, mean, rstd = self.norm.forward(saved)
         return normalized.add_(query).relu_(), mean, rstd
 
     def _features_backward(
         self, d_features: Tensor, saved: Tensor, features: Tensor, statistics: list[Tensor], d_keys: Tensor
     ) -> Tensor:
         d_sum: Tensor = torch.ops.aten.threshold_backward(d_features, features, 0)
-        d_unnormalized, weight, bias = torch.ops.aten.native_layer_norm_backward(
-            d_sum, saved, saved.shape[1:], *statistics, *self.norm, [True, True, True]
-        )
-        d_keys.copy_(d_unnormalized)
-        self.d_norm[0] += weight
-        self.d_norm[1] += bias
+        d_keys.copy_(self.norm.backward(d_sum, saved, *statistics))
         return d_sum
 
     def gradients(self) -> dict[str, Tensor]:
-        weight, bias = self.d_norm
-        return super().gradients() | {"key_norm": weight, "key_norm_bias": bias}
+        return super().gradients() | self.norm.gradients
 
 
 def _chunks(rows: int) -> list[slice]:

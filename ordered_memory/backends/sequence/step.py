@@ -253,7 +253,7 @@ def _compose(
     for i, count in enumerate(layout.counts):
         if count:
             operations.cell.compose(i, out=composed_of[i])
-            normalized, _, _ = operations.normalize(composed_of[i])
+            normalized, _, _ = operations.norm.forward(composed_of[i])
             torch.lerp(ordered_x[:count], normalized, forward_pi_of[i], out=outputs[i])
     return composed
 
@@ -276,11 +276,11 @@ def _compose_backward(
         count = layout.counts[i]
         if count:
             d_output = d_outputs[i]
-            normalized, mean, rstd = operations.normalize(composed_of[i])
+            normalized, mean, rstd = operations.norm.forward(composed_of[i])
             d_normalized = d_output * forward_pi_of[i]
             d_ordered_x[:count] += d_output - d_normalized
             torch.linalg.vecdot(d_output, normalized - ordered_x[:count], out=d_forward_pi_of[i])
-            d_composed = operations.normalize_backward(d_normalized, composed_of[i], mean, rstd)
+            d_composed = operations.norm.backward(d_normalized, composed_of[i], mean, rstd)
             cell.compose_backward(i, d_composed, d_inputs_of[i])
     cell.end_backward()
     d_copy = vectors_of(gradients.entries).index_select(0, layout.x_index)
