@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from ordered_memory.checks import check_tensor, check_words, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, check_words, sequence_lengths
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
@@ -25,7 +25,6 @@ from ordered_memory.tree_recovery import (
     DIRECTIONS,
     ReadingDirection,
     attention_of_direction,
-    check_direction,
     from_distances,
 )
 from ordered_memory.trees import Tree, check_tokens, spans
@@ -81,7 +80,7 @@ def read_output(
         >>> a["tokens"], len(a["memory"]["steps"]), b["nodes"]
         (['the', 'cat', 'sat'], 4, [{'first': 0, 'last': 1, 'children': [0, 1], 'step': 2, 'slot': 5}])
     """
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     features = output[0] if isinstance(output, tuple) and output else None
     if isinstance(features, PackedSequence):
         packed = pad_packed_sequence(features)[1].tolist()
@@ -141,7 +140,7 @@ def read_attention(
         >>> [node["children"] for node in trace["nodes"]]
         [[0, 1], [3, 2]]
     """
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     check_tensor("attention", attention)
     if attention.dim() != 2 or len(attention) != len(tokens) or 0 in attention.shape:
         raise ValueError(
@@ -216,7 +215,7 @@ def read_distances(
         >>> [node["children"] for node in trace["layers"][0]["trees"]["unbiased"]]
         [[0, 1], [3, 2]]
     """
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     check_tensor("distances", distances)
     if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
         raise ValueError(
@@ -287,7 +286,7 @@ def empty_trace(tokens: Sequence[str], direction: ReadingDirection = "forward") 
         TypeError: a token is not a string.
         ValueError: the direction is unknown.
     """
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     check_words("tokens", tokens)
     return {
         "tokens": list(tokens),

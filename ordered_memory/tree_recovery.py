@@ -97,7 +97,7 @@ def attention_of_direction(attention: Tensor, batch_first: bool, direction: Read
         TypeError: the attention is not a tensor.
         ValueError: the attention has other axes, or the direction is unknown.
     """
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     check_tensor("attention", attention, "a layer's `out.attention`")
     if attention.dim() == 4 and len(attention) == len(DIRECTIONS):
         attention = attention[DIRECTIONS.index(direction)]
@@ -203,7 +203,7 @@ def from_distances(
         [(0, (1, 2)), ((0, 1), 2), ((0, 1), 2)]
     """
     check_name("decoding", decoding, DECODINGS)
-    check_direction(direction)
+    check_name("direction", direction, DIRECTIONS)
     check_tensor("distances", distances, "of one layer: its `distances.forget[i]`")
     if distances.dim() != 2:
         layout = "(B, T)" if batch_first else "(T, B)"
@@ -260,17 +260,6 @@ def to_distances(tree: Tree) -> Tensor:
             depths.append(split_depth)
     deepest = max(depths[1:], default=0)
     return torch.tensor([0.0, *(deepest + 1.0 - depth for depth in depths[1:])], dtype=torch.float32)
-
-
-def check_direction(direction: str) -> None:
-    """Check a reading direction.
-
-    Args:
-        direction: the caller's argument.
-    Raises:
-        ValueError: neither "forward" nor "backward".
-    """
-    check_name("direction", direction, DIRECTIONS)
 
 
 def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tree:
