@@ -141,7 +141,7 @@ def gradients(
     needs_input_grad: list[bool],
     rounded: Tensor | None = None,
     multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     """The gradients of the inputs, from those that the backward loop has computed.
 
     Args:
@@ -154,7 +154,7 @@ def gradients(
             `d_preactivations` itself.
         multiply: computes the product of two matrices of that dtype.
     Returns:
-        The needed gradients.
+        The gradients, None for those that are not needed.
     """
     operand = d_preactivations if rounded is None else rounded
     batch_sizes: list[int] = inputs.batch_sizes.tolist()
@@ -170,6 +170,5 @@ def gradients(
         lambda: d_hidden,
         lambda: d_cell,
     )
-    return [
-        gradient() for gradient, needed in zip(gradient_functions, needs_input_grad, strict=True) if needed
-    ]
+    pairs = zip(gradient_functions, needs_input_grad, strict=True)
+    return [gradient() if needed else None for gradient, needed in pairs]

@@ -8,7 +8,7 @@ Axes as in `onlstm.functional`: P packed tokens, B sequences, H units, M entries
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -100,9 +100,8 @@ class Loop(Implementation):
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
-    ) -> list[Tensor]:
-        # A hook of saved tensors may have returned them with other strides.
-        saved_of_all, cell = Saved(*(tensor.contiguous() for tensor in saved)), inputs.cell.contiguous()
+    ) -> Iterable[Tensor | None]:
+        saved_of_all, cell = Saved(*saved), inputs.cell.contiguous()
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = (
             None if d is None else d.contiguous() for d in upstream
         )

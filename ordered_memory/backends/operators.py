@@ -92,17 +92,17 @@ class Implementation(ABC):
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
-    ) -> list[Tensor]:
+    ) -> Iterable[Tensor | None]:
         """Run the backward pass.
 
         Args:
             inputs: inputs of the loop.
-            results: the results named in `results_for_backward`.
-            saved: the tensors that `forward` saved.
+            results: the results named in `results_for_backward`, contiguous.
+            saved: the tensors that `forward` saved, contiguous.
             upstream: gradients with respect to the results; None is zero.
             needs_input_grad: for each name in `differentiable`, whether its gradient is needed.
         Returns:
-            The needed gradients, in the order of `differentiable`.
+            The gradients of the inputs named in `differentiable`; those that are not needed may be None.
         """
 
 
@@ -184,12 +184,16 @@ def define(name: str, implementation: Implementation, device_type: str | None = 
     def backward(*arguments: Any) -> list[Tensor]:
         values = iter(arguments)
         upstream = [next(values) for _ in result_names]
-        results, saved = [next(values) for _ in result_indices], next(values)
+        # A hook of saved tensors may have returned them with other strides.
+        results = [next(values).contiguous() for _ in result_indices]
+        saved = [tensor.contiguous() for tensor in next(values)]
         inputs, needs_input_grad = _build(implementation.inputs_type, values), next(values)
         implementation.check(inputs)
         device = next(value.device for value in arguments if isinstance(value, Tensor))
         with without_autocast(device):  # autocast is on if the caller runs `backward()` under it
-            return implementation.backward(inputs, results, saved, upstream, needs_input_grad)
+            gradients = implementation.backward(inputs, results, saved, upstream, needs_input_grad)
+        pairs = zip(gradients, needs_input_grad, strict=True)
+        return [gradient for gradient, needed in pairs if needed and gradient is not None]
 
     def fake_backward(*arguments: Any) -> list[Tensor]:
         inputs, needs_input_grad = arguments[-1 - len(input_names) : -1], arguments[-1]

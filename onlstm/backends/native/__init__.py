@@ -13,7 +13,7 @@ processor supports such products and both `input_size` and H are even.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ class _Native(Implementation):
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
-    ) -> list[Tensor]:
+    ) -> Iterable[Tensor | None]:
         gates, softmax, cells, parts = saved
         d_output, d_last_hidden, d_last_cell, d_forget_distance, d_input_distance = upstream
         d_preactivations = _buffer(gates.shape[0], gates.shape[1], gates.dtype)

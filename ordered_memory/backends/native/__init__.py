@@ -54,9 +54,9 @@ def run_recurrence(
         bfloat16 = False
     arguments = contract.prepare(inputs, state, modules, lengths, masks, bfloat16)
     shares = min(_num_threads(), inputs.shape[1])
-    *results, _ = OPERATOR(*flatten(call.Inputs(arguments, shares)), arguments.needs_backward())
-    output, memory, candidate, occupancy, attention = results
-    return RecurrenceOutput(output, OrderedMemoryState(memory, candidate, occupancy), attention)
+    flat_inputs = flatten(call.Inputs(arguments, shares))
+    output, *final, attention, _ = OPERATOR(*flat_inputs, arguments.needs_backward())
+    return RecurrenceOutput(output, OrderedMemoryState(*final), attention)
 
 
 def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:

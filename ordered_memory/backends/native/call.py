@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,7 +115,7 @@ class NativeImplementation(contract.Implementation):
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
-    ) -> list[Tensor]:
+    ) -> Iterable[Tensor | None]:
         arguments, (output, attention), (shares, first_active, *tape) = inputs.arguments, results, saved
         inputs = Inputs(arguments, int(shares))
         d_output, *d_final, d_attention = upstream
@@ -141,9 +141,7 @@ class NativeImplementation(contract.Implementation):
         sums = {
             name: parts.sum(0) if inputs.shares > 1 else parts[0] for name, parts in share_gradients.items()
         }
-        weight_gradients = [sums.get(f"d_{name}") for name in Weights._fields]
-        computed = zip((*gradients.values(), *weight_gradients), needs_input_grad, strict=True)
-        return [gradient for gradient, needed in computed if needed and gradient is not None]
+        return *gradients.values(), *(sums.get(f"d_{name}") for name in Weights._fields)
 
 
 def _allocate_tape(size: int) -> Tensor:

@@ -41,9 +41,8 @@ def run_recurrence(
     bfloat16. Dropout masks differ from those of the definition with the same seed.
     """
     arguments = contract.prepare(inputs, state, modules, lengths, masks)
-    *results, _ = OPERATOR(*flatten(arguments), arguments.needs_backward())
-    output, memory, candidate, occupancy, attention = results
-    return RecurrenceOutput(output, OrderedMemoryState(memory, candidate, occupancy), attention)
+    output, *final, attention, _ = OPERATOR(*flatten(arguments), arguments.needs_backward())
+    return RecurrenceOutput(output, OrderedMemoryState(*final), attention)
 
 
 def why_not(inputs: Tensor, modules: Modules, state: OrderedMemoryState | None = None) -> str | None:

@@ -5,7 +5,7 @@ Axes as in `kernels_shared`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -90,27 +90,15 @@ class TritonImplementation(contract.Implementation):
         saved: list[Tensor],
         upstream: Sequence[Tensor | None],
         needs_input_grad: list[bool],
-    ) -> list[Tensor]:
+    ) -> Iterable[Tensor | None]:
         from ordered_memory.backends.triton.kernels_backward import backward_kernel
 
-        # A hook of saved tensors may have returned them with other strides.
-        attention, *saved = (tensor.contiguous() for tensor in (results[0], *saved))
-        tape = _read_tape(inputs, attention, saved)
+        tape = _read_tape(inputs, results[0], saved)
         gradients = _new_gradients(inputs, upstream)
         _launch(backward_kernel, inputs, tape, True, _device_lengths(inputs), gradients)
-        computed = (
-            *(
-                unpad(gradient, inputs.inputs.shape[-1])
-                for gradient in (gradients.inputs, gradients.queries, gradients.memory, gradients.candidate)
-            ),
-            gradients.occupancy,
-            *_weight_gradients(inputs, tape, gradients),
-        )
-        return [
-            gradient
-            for gradient, needed in zip(computed, needs_input_grad, strict=True)
-            if needed and gradient is not None
-        ]
+        padded = (gradients.inputs, gradients.queries, gradients.memory, gradients.candidate)
+        unpadded = (unpad(gradient, inputs.inputs.shape[-1]) for gradient in padded)
+        return *unpadded, gradients.occupancy, *_weight_gradients(inputs, tape, gradients)
 
 
 def _launch(
