@@ -465,6 +465,22 @@ def test_passes_may_run_side_by_side(backend):
 
 
 @EVERY_BACKEND
+@BOTH_CELLS
+def test_saved_tensors_may_come_back_from_a_hook_with_other_strides(backend, cell):
+    # not for the normalized score: the nn.LayerNorm of its queries does not allow it
+    case = Case(lengths=[5, 2, 0], score="additive", cell=cell, attention_dropout=0.3, cell_dropout=0.3)
+    function = case.backend(backend)
+    expected = case.run(function)
+
+    def transpose(tensor):
+        return tensor.permute(list(reversed(range(tensor.dim()))))
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: transpose(tensor).contiguous(), transpose):
+        actual = case.run(function)
+    assert_same(actual, expected)
+
+
+@EVERY_BACKEND
 def test_passes_may_be_reversed_in_any_order(backend):
     case = Case()
     function = case.backend(backend)

@@ -242,20 +242,3 @@ def test_a_processor_without_bfloat16_is_said_to_stay_at_float32_once(dtype, mon
                 layer(x)
     assert len(caplog.messages) == (dtype == torch.float32)
     processor._warn_once.cache_clear()
-
-
-@AVAILABLE
-def test_saved_tensors_may_come_back_from_a_hook_with_gaps():
-    layer = OrderedMemory(4, 4, 3, score="additive", dtype=torch.float64)
-    modules, x = layer.directions[0].recurrent_modules(), torch.randn(5, 2, 4, dtype=torch.float64)
-    x.requires_grad_()
-
-    def gradient():
-        output = native.run_recurrence(x, initial_state(2, 3, x[0]), modules).output
-        return torch.autograd.grad(output.sin().sum(), x)[0]
-
-    expected = gradient()
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: torch.stack([tensor] * 2, -1), lambda pair: pair[..., 0]
-    ):
-        assert_close(gradient(), expected)

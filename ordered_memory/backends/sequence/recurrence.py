@@ -119,7 +119,8 @@ class Recurrence(torch.autograd.Function):
         """
         _check_first_derivative(upstream)
         saved = iter(ctx.saved_tensors)
-        leaves = [next(saved) if leaf is Tensor else leaf for leaf in ctx.leaves]
+        # A hook of saved tensors may have returned them with other strides.
+        leaves = [next(saved).contiguous() if leaf is Tensor else leaf for leaf in ctx.leaves]
         with without_autocast(leaves[0].device):
             return None, *_run_backward(ctx.plan, Packed(*upstream), *tree_unflatten(leaves, ctx.structure))
 
