@@ -26,6 +26,7 @@ from ordered_memory.checks import (
     positive_int,
 )
 from ordered_memory.direction import Direction
+from ordered_memory.initialization import reset_children
 from ordered_memory.modes import clone_if_saved
 from ordered_memory.packing import check_batch_sizes, unpack, unpack_indices
 from ordered_memory.representation import constructor_arguments
@@ -169,9 +170,7 @@ class OrderedMemory(nn.Module):
 
     def reset_parameters(self) -> None:
         """Initialize the parameters again. The same seed gives the same values as at construction."""
-        for direction in self.directions:
-            assert isinstance(direction, Direction)
-            direction.reset_parameters()
+        reset_children(self.directions)
 
     def forward(
         self,

@@ -21,8 +21,6 @@ from ordered_memory.state import OrderedMemoryState
 SOURCE = Path(__file__).with_name("recurrence.c")
 SMALL = 1 << 18
 """Size in bytes up to which allocating zeros is as fast as taking a buffer from the pool."""
-MATRICES = ("key", "w_in", "w_out")
-"""The weights that are operands of matrix products."""
 GIVEN_MASKS = ("cell_input_mask", "hidden_mask", "key_mask", "feature_mask")
 """The fields of `contract.Dropout` that are masks."""
 TAPE = {"tape_cell_inputs": 2, "tape_hidden": 4, "tape_gates": 4}
@@ -211,6 +209,6 @@ def _weights_by_name(weights: Weights) -> dict[str, Tensor]:
 
 def _bfloat16_weights(weights: Weights) -> dict[str, Tensor]:
     """The matrices and their transposes in bfloat16, by their names in arguments.h."""
-    matrices = {f"bf16_{name}": getattr(weights, name) for name in MATRICES}
+    matrices = {f"bf16_{name}": getattr(weights, name) for name in ("key", "w_in", "w_out")}
     matrices |= {f"{name}_t": matrix.t() for name, matrix in matrices.items()}
     return {name: matrix.bfloat16().contiguous() for name, matrix in matrices.items()}
