@@ -525,7 +525,7 @@ compare --quick --repeats 9 -> --repeats 9 has no effect with --quick
 compare --config long --max-length 50 -> --max-length 50 has no effect without --config listops
 compare --quick --max-length 50 -> --max-length 50 has no effect with --quick
 compare --quick --single 5 --batches 9 -> --batches 9 has no effect with --single
-compare --quick --config logic --single 1000000000000000000 -> --single must be at most 2000
+compare --quick --config logic --single 1000000000000000000 -> --single must be between 4 and 1000000
 compare --quick --checkpoint {listops} --score additive -> --score additive has no effect with --checkpoint
 compare --quick --threads 0 -> --threads
 compare --quick --device foo -> --device

@@ -35,7 +35,7 @@ from tasks.benchmark.released import (
     largest_difference,
 )
 from tasks.benchmark.workloads import (
-    LONGEST_PAIR,
+    LONGEST_SINGLE,
     Batch,
     Sizes,
     Workload,
@@ -86,12 +86,9 @@ class CompareConfig(MemoryConfig, BackendsConfig):
             raise UserError("--config must name at least one configuration")
         check_at_least(1, self, "num_slots", "batches", "max_length")
         check_fraction(self, "occupancy_threshold")
-        if any(length < 4 for length in self.single):
-            raise UserError(f"--single must be at least 4, got {min(self.single)}")
-        if "logic" in self.config and any(length > LONGEST_PAIR for length in self.single):
-            raise UserError(
-                f"--single must be at most {LONGEST_PAIR} with --config logic, got {max(self.single)}"
-            )
+        for length in self.single:
+            if not 4 <= length <= LONGEST_SINGLE:
+                raise UserError(f"--single must be between 4 and {LONGEST_SINGLE}, got {length}")
         unused = {}
         if self.checkpoint is not None:
             unused["score"] = "with --checkpoint, which has its own"

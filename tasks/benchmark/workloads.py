@@ -21,8 +21,10 @@ from tasks.logic.generator import generate as generate_pairs
 from tasks.runs.batching import bucketed_batches
 from tasks.runs.errors import UserError
 
-LONGEST_PAIR = 2_000
-"""Maximum length of a single pair of formulas: the time to draw one grows with the square of its length."""
+LONGEST_SINGLE = 1_000_000
+"""Maximum length of a single example."""
+TOKENS_PER_OPERATOR = 4.8
+"""In the mean of random formulas: `not` adds 3 tokens, `and` and `or` add 6."""
 
 
 class Sizes(NamedTuple):
@@ -117,8 +119,7 @@ def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) 
 
     Args:
         name: "listops", "logic", "sst" or "long".
-        length: number of tokens, at least 4; the lengths of formulas, at most `LONGEST_PAIR`, are only close
-            to it.
+        length: number of tokens, at least 4; the lengths of formulas are only close to it.
         seed: random seed.
         quick: whether to use tiny sizes, for tests.
     Returns:
@@ -127,7 +128,7 @@ def build_single(name: str, length: int, *, seed: int = 1, quick: bool = False) 
     workload = _empty(name, quick)
     rng = np.random.default_rng(seed)
     if name == "logic":
-        drawn = [random_formula(rng, operators) for operators in range(length // 2) for _ in range(10)]
+        drawn = [random_formula(rng, round((length - 1) / TOKENS_PER_OPERATOR)) for _ in range(20)]
         sequences = sorted(drawn, key=lambda formula: abs(len(formula) - length))[:2]
     elif name == "sst":
         sequences = [rng.integers(1, workload.sizes.vocabulary + 1, size=length).tolist()]

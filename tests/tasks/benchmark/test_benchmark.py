@@ -293,8 +293,8 @@ def test_another_checkout_is_refused(tmp_path, capsys, content, complaint):
         (["--batches", 0], "--batches must be at least 1, got 0"),
         (["--max-length", 0], "--max-length must be at least 1, got 0"),
         (["--num-slots", 0], "--num-slots must be at least 1, got 0"),
-        (["--single", 20, 3], "--single must be at least 4, got 3"),
-        (["--quick", "--single", 10**19], "not enough memory for these options"),
+        (["--single", 20, 3], "--single must be between 4 and 1000000, got 3"),
+        (["--quick", "--single", 10**19], f"between 4 and 1000000, got {10**19}"),
         (["sst", "--batches", 1, "--batch-size", 1, "--repeats", 2**63 - 1], "not enough memory for these"),
         (["language-model", "--vocabulary", 1], "--vocabulary must be at least 2, got 1"),
         (["--device", "abacus"], "--device 'abacus' cannot be used here"),
@@ -387,6 +387,7 @@ def test_one_example_by_itself(tmp_path):
         (1, 8),
         (1, 15),
     ] * 2
+    assert np.abs(build_single("logic", 2_000).batches[0].lengths - 2_000).max() <= 20
     pair = build_single("logic", 20).batches[0]
     assert np.abs(pair.lengths - 20).max() <= 2
     for formula, length in zip(pair.tokens.T, pair.lengths, strict=True):
