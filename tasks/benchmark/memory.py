@@ -6,7 +6,9 @@ import contextlib
 import gc
 import multiprocessing
 import resource
+import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -32,11 +34,31 @@ def peak_mib(setup: Setup, entry: Entry, batch: PaddedTokens, threads: int) -> f
         memory or was killed.
     """
     context = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
-            return pool.submit(_measure, setup, entry, batch, threads).result()
+            with _block_ctrl_c():
+                measured = pool.submit(_measure, setup, entry, batch, threads)
+            return measured.result()
         except (BrokenProcessPool, torch.OutOfMemoryError):
             return None
+        except KeyboardInterrupt:
+            for process in set(multiprocessing.active_children()).difference(others):
+                process.kill()
+            raise
+
+
+@contextlib.contextmanager
+def _block_ctrl_c() -> Iterator[None]:
+    """Block Ctrl-C in the processes that start within: a terminal sends it to all, and only this one answers.
+
+    If it comes within, it is answered at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _measure(setup: Setup, entry: Entry, batch: PaddedTokens, threads: int) -> float:

@@ -2,8 +2,12 @@
 
 import csv
 import json
+import multiprocessing
+import signal
 import sys
+from concurrent.futures import Future
 from functools import partial
+from time import sleep
 
 import numpy as np
 import pytest
@@ -547,6 +551,30 @@ def test_the_peak_of_a_training_step_holds_at_least_what_it_must():
     peak = peak_mib(setup, Entry("nn.LSTM"), batch, threads=1)
     assert peak is not None
     assert peak > 1000 * 64 * 64 * 4 / 2**20
+
+
+class Called:
+    """An argument that calls a function where it arrives, in another process."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_ctrl_c_is_not_for_the_process_whose_memory_is_measured():
+    """A terminal sends it to every process. This one would print where it was."""
+    with pytest.raises(AttributeError, match="NoneType"):  # what the call returns is no setup
+        peak_mib(Called(signal.raise_signal, signal.SIGINT), Entry("nn.LSTM"), pad([[1, 1]]), threads=1)
+
+
+def test_ctrl_c_ends_the_process_whose_memory_is_measured(monkeypatch):
+    monkeypatch.setattr(Future, "result", lambda future: signal.raise_signal(signal.SIGINT))
+    before = multiprocessing.active_children()
+    with pytest.raises(KeyboardInterrupt):
+        peak_mib(Called(sleep, 1_000), Entry("nn.LSTM"), pad([[1, 1]]), threads=1)
+    assert multiprocessing.active_children() == before
 
 
 @given(st.integers(1, 400).filter(lambda length: length != 2), st.integers(1, 6), st.integers(0, 99))
