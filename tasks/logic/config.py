@@ -89,7 +89,7 @@ PAPER_TREE_RNN = replace(
     PAPER, model="gold-tree-rnn", cell_dropout=0.0, input_dropout=0.0, output_dropout=0.0
 )
 """The same without dropout: a TreeRNN with dropout in the composition learns little. That of words and
-classifier helps on splits B and C, but not on `full` (docs/experiments.md)."""
+classifier helps on split B, perhaps on C, but not on A and `full` (docs/experiments.md)."""
 DEMO = LogicConfig(
     **DEMO_MODEL,
     generated=50_000,
