@@ -24,6 +24,7 @@ from tasks.logic.generator import generate
 from tasks.logic.model import LogicModel
 from tasks.runs.batching import Indices
 from tasks.runs.command_line import Subcommand
+from tasks.runs.command_options import print_after
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.optimization import PlateauAdam
@@ -187,14 +188,11 @@ def _run(config: ClassifierModelsConfig) -> None:
     }
     figures = contender_figures(times, config.unit, config.batches * config.batch_size, details)
     machine = describe(config)
-    print(
-        machine_line(
-            machine, f"{len(chosen)} x {config.batch_size} {config.unit}, {config.precision}, random weights"
-        )
-    )
-    print(tables(figures, config.unit, lstm="lstm"))
+    batches = f"{len(chosen)} x {config.batch_size} {config.unit}"
+    heading = machine_line(machine, f"{batches}, {config.precision}, random weights")
     sizes = {name: getattr(config, name) for name in ("batches", "batch_size", "slot_size", "precision")}
-    config.write({**machine, **sizes, "contenders": figures})
+    with print_after(f"{heading}\n{tables(figures, config.unit, lstm='lstm')}"):
+        config.write({**machine, **sizes, "contenders": figures})
 
 
 def _contender(

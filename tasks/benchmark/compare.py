@@ -43,6 +43,7 @@ from tasks.benchmark.workloads import (
     build_workload,
 )
 from tasks.runs.command_line import Subcommand
+from tasks.runs.command_options import print_after
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_at_least, check_fraction, check_unused
 
@@ -116,8 +117,8 @@ def _run(config: CompareConfig) -> None:
     results = []
     for workload in _workloads(config):
         results.append(_compare(workload, config))
-        print(_text(results[-1]), end="\n\n", flush=True)
-        config.write(results)
+        with print_after(_text(results[-1]) + "\n"):
+            config.write(results)
 
 
 def _workloads(config: CompareConfig) -> Iterator[Workload]:

@@ -21,6 +21,7 @@ from tasks.language_model.model import build_model
 from tasks.language_model.optimization import AveragedSGD
 from tasks.language_model.task import LanguageModelingObjective, TextBatch
 from tasks.runs.command_line import Subcommand
+from tasks.runs.command_options import print_after
 from tasks.runs.options import check_at_least
 
 OPTIMIZER = "with nn.LSTM: clipping, SGD"
@@ -72,12 +73,12 @@ def _run(config: LanguageModelBenchmarkConfig) -> None:
     figures[OPTIMIZER] = training_figures  # an evaluation has no such step
     machine = describe(config)
     layers = f"{options.embedding_size} → {options.hidden_size}, {options.num_layers} layers"
-    print(f"language model: {layers}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}")
-    print(machine_line(machine, "random weights"))
-    print(tables(figures, "tokens"))
+    heading = f"language model: {layers}, {config.vocabulary:,} words, T={shape[0]} B={shape[1]}"
+    lines = [heading, machine_line(machine, "random weights"), tables(figures, "tokens")]
     names = ("preset", "embedding_size", "hidden_size", "num_layers", "bptt", "batch_size")
     sizes = {name: getattr(options, name) for name in names} | {"vocabulary": config.vocabulary}
-    config.write({**machine, **sizes, "contenders": figures})
+    with print_after("\n".join(lines)):
+        config.write({**machine, **sizes, "contenders": figures})
 
 
 def _training_contender(model: nn.Module, config: Any, text: TextBatch) -> ModuleContender[TextBatch]:

@@ -25,6 +25,7 @@ from tasks.benchmark.measure import describe, interleave, machine_line
 from tasks.benchmark.released import build_module, check_difference
 from tasks.benchmark.workloads import Batch
 from tasks.runs.command_line import Subcommand
+from tasks.runs.command_options import print_after
 from tasks.runs.errors import UserError
 from tasks.runs.options import argument_error
 
@@ -70,8 +71,8 @@ def _run(config: OnlstmConfig) -> None:
     results = []
     for size in sizes:
         results.append(_compare(size, config))
-        print(_text(results[-1]), end="\n\n", flush=True)
-        config.write(results)
+        with print_after(_text(results[-1]) + "\n"):
+            config.write(results)
 
 
 def _parse(text: str) -> _Size:

@@ -28,8 +28,9 @@ from tasks.formatting.tables import number, terminal_width, text_table
 from tasks.listops.expressions import TOKENS
 from tasks.reporting.drawing import figure_png
 from tasks.runs.command_line import Subcommand
+from tasks.runs.command_options import print_after
 from tasks.runs.errors import UserError
-from tasks.runs.files import write_atomically
+from tasks.runs.files import check_writable_file, write_atomically
 from tasks.runs.options import check_at_least
 
 if TYPE_CHECKING:
@@ -83,17 +84,23 @@ def _run(config: ScalingConfig) -> None:
     config.set_up()
     directory = config.directory / "quick" if config.quick else config.directory
     directory.mkdir(parents=True, exist_ok=True)
+    check_writable_file("--directory", directory / "scaling.csv")
     machine = describe(config)
     print(machine_line(machine, f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)
     rows: list[Row] = []
     for axis in config.axes:
-        swept = [row for value in sweeps[axis] for row in _measure(config, axis, {**base, axis: value})]
-        print(f"\n{axis} ({NAMES[axis]})\n{_table(axis, swept)}", flush=True)
-        rows += swept
-        write_atomically(directory / "scaling.csv", _csv(rows))
-        write_atomically(directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
-        config.write({**machine, "nesting": config.nesting, "rows": rows})
+        swept: list[Row] = []
+        try:
+            for value in sweeps[axis]:
+                swept += _measure(config, axis, {**base, axis: value})
+        finally:  # after Ctrl-C or an error, what was measured before it is shown and saved
+            if swept:
+                rows += swept
+                with print_after(f"\n{axis} ({NAMES[axis]})\n{_table(axis, swept)}"):
+                    write_atomically(directory / "scaling.csv", _csv(rows))
+                    write_atomically(directory / f"scaling_{axis}.png", figure_png(_figure(axis, swept)))
+                    config.write({**machine, "nesting": config.nesting, "rows": rows})
     print(f"\n{directory / 'scaling.csv'}, and plots in the same directory")
 
 

@@ -93,7 +93,7 @@ def print_after(text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        print(text)
+        print(text, flush=True)
 
 
 def json_line(row: dict[str, Any]) -> str:

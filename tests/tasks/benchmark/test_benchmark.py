@@ -1,8 +1,10 @@
 """The benchmark counts, maps weights and reports what it says it does; how fast anything is is not tested."""
 
 import csv
+import io
 import json
 import multiprocessing
+import re
 import signal
 import sys
 from concurrent.futures import Future
@@ -638,3 +640,58 @@ def test_help_explains_both_subcommands(capsys):
             main(words)
         assert done.value.code == 0
         assert option in capsys.readouterr().out
+
+
+def test_scaling_shows_and_saves_what_was_measured_before_ctrl_c(tmp_path, monkeypatch, capsys):
+    measured = []
+
+    def interleave_until_ctrl_c(*arguments, **options):
+        measured.append(interleave(*arguments, **options))
+        if len(measured) == 4:
+            raise KeyboardInterrupt
+        return measured[-1]
+
+    monkeypatch.setattr("tasks.benchmark.scaling.interleave", interleave_until_ctrl_c)
+    options = ["--axes", "T", "B", "D", "--directory", str(tmp_path), "--json", str(tmp_path / "speed.json")]
+    assert main(["scaling", "--quick", "--no-memory", *options]) == 130
+    rows = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    points = [(row["sweep"], row[row["sweep"]]) for row in rows]  # each without and with checkpoints
+    assert points == [("T", 6), ("T", 6), ("T", 12), ("T", 12), ("B", 1), ("B", 1)]
+    with (tmp_path / "quick" / "scaling.csv").open() as file:
+        assert [row["train_ms"] for row in csv.DictReader(file)] == [str(row["train_ms"]) for row in rows]
+    assert {path.stem for path in (tmp_path / "quick").glob("*.png")} == {"scaling_T", "scaling_B"}
+    _, tokens, sequences = capsys.readouterr().out.split("\n\n")
+    assert (tokens.count("\nauto"), sequences.count("\nauto")) == (4, 2)
+
+
+def test_a_directory_that_cannot_be_written_is_told_before_scaling(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tasks.benchmark.scaling.interleave", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setattr("os.access", lambda path, mode: "quick" not in str(path))
+    complaint = f"--directory {tmp_path}/quick/scaling.csv: no permission to write"
+    assert fails(capsys, "scaling", "--quick", "--directory", tmp_path) == complaint
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--no-memory"],
+        ["onlstm"],
+        ["logic", "--models", "lstm"],
+        ["language-model"],
+        ["scaling", "--no-memory", "--axes", "D"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_results_are_saved_before_they_are_printed(tmp_path, monkeypatch, words):
+    """What reads them, such as `head`, may have ended."""
+    saved = tmp_path / "speed.json"
+    directory = ["--directory", str(tmp_path)] if "scaling" in words else []
+
+    class Output(io.StringIO):
+        def write(self, text):
+            assert saved.exists() or not re.search("train.* ms", text)
+            return super().write(text)
+
+    monkeypatch.setattr(sys, "stdout", Output())
+    assert main([*words, "--quick", "--json", str(saved), *directory]) == 0
+    assert re.search("train.* ms", sys.stdout.getvalue())
