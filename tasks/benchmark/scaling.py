@@ -30,7 +30,7 @@ from tasks.reporting.drawing import figure_png
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_options import print_after
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file, write_atomically
+from tasks.runs.files import check_writable_directory, write_atomically
 from tasks.runs.options import check_at_least
 
 if TYPE_CHECKING:
@@ -75,16 +75,19 @@ class ScalingConfig(MemoryConfig):
         if not self.axes:
             raise UserError("--axes must name at least one of T, B, N, D")
         check_at_least(1, self, "nesting")
-        if self.directory.exists() and not self.directory.is_dir():
-            raise UserError(f"--directory {self.directory}: is not a directory")
+        check_writable_directory("--directory", self.output)
+
+    @property
+    def output(self) -> Path:
+        """The directory of the files."""
+        return self.directory / "quick" if self.quick else self.directory
 
 
 def _run(config: ScalingConfig) -> None:
     """Print the table of each sweep; write scaling.csv and the plots to `--directory`."""
     config.set_up()
-    directory = config.directory / "quick" if config.quick else config.directory
+    directory = config.output
     directory.mkdir(parents=True, exist_ok=True)
-    check_writable_file("--directory", directory / "scaling.csv")
     machine = describe(config)
     print(machine_line(machine, f"brackets nest {config.nesting} deep"))
     base, sweeps = (QUICK_BASE, QUICK_SWEEPS) if config.quick else (BASE, SWEEPS)

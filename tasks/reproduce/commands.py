@@ -22,6 +22,7 @@ from tasks.reproduce.table import TableSpec
 from tasks.runs.command_line import Subcommand
 from tasks.runs.command_line import run as run_command_line
 from tasks.runs.errors import Interrupted, UserError
+from tasks.runs.files import check_writable_directory
 from tasks.runs.threads import count_cores
 from tasks.syntax_eval.pairs import read_pairs
 
@@ -55,6 +56,7 @@ def run_table(name: str, config: ReproduceConfig) -> None:
     if config.dry_run:
         print(_plan(runs, config))
         return
+    check_writable_directory("--directory", config.directory)
     _check_evaluation_data(runs, config)
     try:
         failed = _carry_out(runs, config)

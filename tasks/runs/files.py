@@ -69,7 +69,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         _sync_directory(target.parent)
     except OSError as error:
         # "No space left on device" names no file, and other errors name the temporary one.
-        if error.errno is not None and error.filename in (None, str(temporary), str(target.parent)):
+        names = (None, str(temporary), str(target), str(target.parent))
+        if error.errno is not None and error.filename in names:
             error.filename, error.filename2 = str(path), None
         raise
 
@@ -165,6 +166,22 @@ def check_writable_file(option: str, path: Path | None) -> None:
         raise UserError(f"{option} {path}: no permission to write")
 
 
+def check_writable_directory(option: str, path: Path) -> None:
+    """Check, before a long computation, that files can be written to a directory, which need not exist.
+
+    Args:
+        option: the option that names the directory, such as "--directory", for error messages.
+        path: its value.
+    Raises:
+        UserError: `path` or, if it does not exist, the first of its parents that does is a file or read-only.
+    """
+    existing = next(place for place in (path, *path.parents) if place.exists())
+    if not existing.is_dir():
+        raise UserError(f"{option} {existing}: is not a directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UserError(f"{option} {existing}: no permission to write")
+
+
 def check_output_files(options: Any) -> None:
     """Check that no output file is a model, lies in a directory of data, or is the file of another option.
 
@@ -234,7 +251,11 @@ def _create_beside(target: Path) -> tuple[Path, int]:
     while True:
         path = target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.part")
         # O_EXCL: never open an existing file or link.
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except OSError as error:
+            error.filename = str(target)
+            raise
         is_taken = False  # by another process, which removes it as a leftover
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -666,8 +666,9 @@ def test_scaling_shows_and_saves_what_was_measured_before_ctrl_c(tmp_path, monke
 
 def test_a_directory_that_cannot_be_written_is_told_before_scaling(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("tasks.benchmark.scaling.interleave", lambda *arguments, **options: 1 / 0)
+    (tmp_path / "quick").mkdir()
     monkeypatch.setattr("os.access", lambda path, mode: "quick" not in str(path))
-    complaint = f"--directory {tmp_path}/quick/scaling.csv: no permission to write"
+    complaint = f"--directory {tmp_path}/quick: no permission to write"
     assert fails(capsys, "scaling", "--quick", "--directory", tmp_path) == complaint
 
 

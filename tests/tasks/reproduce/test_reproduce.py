@@ -271,6 +271,14 @@ def test_a_bad_treebank_or_file_of_pairs_is_refused_before_training(tmp_path, co
     assert commands == {"train": 0, "evaluate": 0}
 
 
+def test_a_directory_that_cannot_be_written_is_refused_before_training(tmp_path, commands, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(UserError, match=f"^--directory {tmp_path}: no permission to write$"):
+        run_table("tiny", ReproduceConfig(directory=tmp_path))
+    assert commands == {"train": 0, "evaluate": 0}
+    run_table("tiny", ReproduceConfig(directory=tmp_path, dry_run=True))  # writes nothing
+
+
 def test_a_treebank_and_pairs_that_no_run_uses_are_not_read(again, commands):
     asked(again, seeds=2, treebank=again / "nothing", pairs=again / "nothing")
 

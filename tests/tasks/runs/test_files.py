@@ -16,6 +16,7 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import (
     atomic_path,
     check_output_files,
+    check_writable_directory,
     check_writable_file,
     remove_leftovers,
     write_atomically,
@@ -83,6 +84,33 @@ def test_a_file_is_replaced_only_where_another_may_be_made(tmp_path, monkeypatch
     with pytest.raises(UserError, match=f"^--json {broken}: there is no directory {tmp_path}/none$"):
         check_writable_file("--json", broken)
     check_writable_file("--json", kept / "pipe")  # which is not replaced
+
+
+def test_a_directory_may_be_new_if_its_parent_can_be_written(tmp_path, monkeypatch):
+    (tmp_path / "sealed").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "sealed")
+    for path in (tmp_path, tmp_path / "a" / "b", Path("new")):
+        check_writable_directory("--directory", path)
+    for path in (tmp_path / "sealed", tmp_path / "sealed" / "a" / "b"):
+        with pytest.raises(UserError, match=f"^--directory {tmp_path}/sealed: no permission to write$"):
+            check_writable_directory("--directory", path)
+    with pytest.raises(UserError, match=f"^--directory {tmp_path}/file: is not a directory$"):
+        check_writable_directory("--directory", tmp_path / "file")
+
+
+def test_an_error_names_the_file_and_not_the_temporary_one(tmp_path, monkeypatch):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "file")
+
+    def refusing(path, *arguments):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "open", refusing)
+    for path in (tmp_path / "file", link):
+        with pytest.raises(PermissionError) as raised:
+            write_atomically(path, "content")
+        assert raised.value.filename == str(path)
 
 
 def test_two_outputs_may_be_the_same_open_file():
