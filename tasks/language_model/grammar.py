@@ -8,6 +8,9 @@
 
 Subject and verb agree in number n across anything between them. After a noun, S in `that S` is NP[m] T[m]:
 the noun is the object of T.
+
+There is no word `an`: a sentence may have `a old author`. The words stay, since measured numbers depend on
+what a seed draws.
 """
 
 from __future__ import annotations
