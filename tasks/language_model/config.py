@@ -80,13 +80,12 @@ class LanguageModelConfig(TrainingConfig):
         super().check()
         check_at_least(1, self, "embedding_size", "hidden_size", "num_layers", "chunk_size", "bptt")
         check_at_least(1, self, "num_slots", "look_back", "min_count")
+        check_at_least(0, self, "sentences", largest=MOST_EXAMPLES)
         if self.data_dir is None and self.sentences < 10:
             raise UserError(
                 "--data-dir must name a directory with train.txt, valid.txt and test.txt, or --sentences "
                 f"must be at least 10, got {self.sentences}; --preset demo generates sentences"
             )
-        if self.data_dir is None:
-            check_at_least(10, self, "sentences", largest=MOST_EXAMPLES)
         check_fraction(self, "embedding_dropout", "input_dropout", "hidden_dropout", "output_dropout")
         check_fraction(self, "weight_dropout")
         check_at_least(0, self, "activation_regularization", "temporal_regularization", "patience")

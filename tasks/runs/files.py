@@ -245,7 +245,10 @@ def _written_in_place(path: Path) -> bool:
 
 
 def _create_beside(target: Path) -> tuple[Path, int]:
-    """Create an empty file in the directory of `target`; it is locked while its descriptor is open."""
+    """Create an empty file in the directory of `target`; it is locked while its descriptor is open.
+
+    An OSError names `target`, since the caller does not know the name of the file.
+    """
     with suppress(PermissionError):  # the directory may be writable but not readable
         remove_leftovers(target.parent)
     while True:
