@@ -199,8 +199,10 @@ def classifiers(device: Device) -> dict[str, Callable[[], None]]:
     from tasks.sst.treebank import sentences
     from tests.tasks.classifiers.tiny import TINY
 
-    expressions = Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"]).with_trees()
-    pairs = Pairs.from_texts([("( a ( and b ) )", "( a ( or ( not c ) ) )"), ("a", "( not b )")], trees=True)
+    expressions = Expressions.from_texts(["[MAX 2 9 [MIN 4 7 ] 0 ]", "[SM 1 2 ]", "3"], include_trees=True)
+    pairs = Pairs.from_texts(
+        [("( a ( and b ) )", "( a ( or ( not c ) ) )"), ("a", "( not b )")], include_trees=True
+    )
     trees = generate(4, seed=1)
     words = sorted({word.lower() for tree in trees for word in tree.words})[2:]
     phrases = PhraseData(trees, sentences(trees, 5), include_trees=True)

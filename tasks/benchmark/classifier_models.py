@@ -119,7 +119,7 @@ class LogicModelsConfig(ClassifierModelsConfig):
 
     def data(self) -> Dataset:
         train, _ = generate(self.pairs, seed=self.seed)
-        return Dataset([pair for group in train[:7] for pair in group], trees=True)
+        return Dataset([pair for group in train[:7] for pair in group], include_trees=True)
 
     def build(self, config: LogicConfig, data: Dataset) -> LogicModel:
         return LogicModel(config)

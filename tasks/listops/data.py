@@ -33,7 +33,7 @@ class Dataset(LabeledData):
 
     Args:
         expressions: expressions from `tasks.listops.generator`.
-        trees: whether batches contain the true trees.
+        include_trees: whether batches contain the true trees.
     Example:
         >>> dataset = Dataset.from_texts(["[SM 7 8 ]", "3"])
         >>> len(dataset), dataset.lengths.tolist(), dataset.labels.tolist()
@@ -42,23 +42,25 @@ class Dataset(LabeledData):
         [[9, 0, 0, 0], [4, 13, 14, 5]]
     """
 
-    def __init__(self, expressions: Sequence[Expression], *, trees: bool = False) -> None:
-        self.expressions, self.include_trees = list(expressions), trees
+    def __init__(self, expressions: Sequence[Expression], *, include_trees: bool = False) -> None:
+        self.expressions, self.include_trees = list(expressions), include_trees
         self.labels = np.array([expression.label for expression in expressions], dtype=np.int64)
         self._sequences = TokenSequences([expression.tokens for expression in expressions])
         self._nodes: dict[int, TreeNodes] = {}
 
     @classmethod
-    def from_texts(cls, texts: Iterable[str]) -> "Dataset":
+    def from_texts(cls, texts: Iterable[str], *, include_trees: bool = False) -> "Dataset":
         """Make a data set of written expressions; their values become the labels.
 
         Args:
             texts: one expression each.
+            include_trees: whether batches contain the true trees.
         Raises:
             ExpressionError: a text is not an expression.
         """
         words = [tokenize(text) for text in texts]
-        return cls([Expression(_ids(tokens), parse(tokens).value) for tokens in words])
+        expressions = [Expression(_ids(tokens), parse(tokens).value) for tokens in words]
+        return cls(expressions, include_trees=include_trees)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -113,11 +115,8 @@ class Dataset(LabeledData):
             if chosen.shape != (len(self),):
                 raise ValueError(f"a mask must have the shape ({len(self)},), not {chosen.shape}")
             chosen = np.flatnonzero(chosen)
-        return Dataset([self.expressions[int(index)] for index in chosen], trees=self.include_trees)
-
-    def with_trees(self) -> "Dataset":
-        """Return the same expressions in a data set whose batches contain the true trees."""
-        return Dataset(self.expressions, trees=True)
+        expressions = [self.expressions[int(index)] for index in chosen]
+        return Dataset(expressions, include_trees=self.include_trees)
 
     def batch(self, indices: ArrayLike) -> TokenBatch:
         """Collate expressions to a padded batch; see `LabeledData.batch`."""

@@ -43,7 +43,7 @@ class ListOpsModel(Classifier):
     def read_examples(examples: Sequence[Sequence[str]]) -> Dataset:
         for texts in examples:
             Classifier.check_texts(texts, 1, "expression")
-        return Dataset.from_texts(text for [text] in examples).with_trees()
+        return Dataset.from_texts((text for [text] in examples), include_trees=True)
 
     def forward(self, batch: TokenBatch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))

@@ -56,7 +56,7 @@ def _load_test(config: ListOpsConfig) -> LabeledData:
 
 def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     """Include the true trees if the model needs them."""
-    return dataset.with_trees() if config.needs_trees else dataset
+    return Dataset(dataset.expressions, include_trees=True) if config.needs_trees else dataset
 
 
 def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:

@@ -82,32 +82,32 @@ class Dataset(LabeledData):
 
     Args:
         pairs: the pairs.
-        trees: whether batches contain the true trees.
+        include_trees: whether batches contain the true trees.
     Example:
         >>> dataset = Dataset.from_texts([("a", "( a ( or b ) )")])
         >>> dataset.batch([0]).tokens.shape, RELATIONS[int(dataset.labels[0])]
         (torch.Size([2, 7]), '<')
     """
 
-    def __init__(self, pairs: Sequence[FormulaPair], *, trees: bool = False) -> None:
+    def __init__(self, pairs: Sequence[FormulaPair], *, include_trees: bool = False) -> None:
         formulas = [formula for pair in pairs for formula in (pair.left, pair.right)]
         self.pairs = list(pairs)
         self._sequences = TokenSequences(formulas)
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
         self.operations = np.array([pair.operations for pair in pairs], dtype=np.int64)
-        self.nodes = self._nodes(formulas) if trees else None
+        self.nodes = self._nodes(formulas) if include_trees else None
 
     @classmethod
-    def from_texts(cls, texts: Iterable[tuple[str, str]], *, trees: bool = False) -> Dataset:
+    def from_texts(cls, texts: Iterable[tuple[str, str]], *, include_trees: bool = False) -> Dataset:
         """Make a data set of written formulas; labels are computed from their truth tables.
 
         Args:
             texts: left and right formula of each pair.
-            trees: whether batches contain the true trees.
+            include_trees: whether batches contain the true trees.
         Raises:
             FormulaError: a text is not a formula.
         """
-        return cls([make_pair(left, right) for left, right in texts], trees=trees)
+        return cls([make_pair(left, right) for left, right in texts], include_trees=include_trees)
 
     def __len__(self) -> int:
         return len(self.labels)

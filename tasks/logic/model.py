@@ -68,7 +68,7 @@ class LogicModel(Classifier):
         for texts in examples:
             Classifier.check_texts(texts, 2, "formulas")
         pairs = (for_both(without_redundant_parentheses, *texts) for texts in examples)
-        return Dataset.from_texts(pairs, trees=True)
+        return Dataset.from_texts(pairs, include_trees=True)
 
     def forward(self, batch: TokenBatch) -> Prediction:
         embedded = self.input_dropout(self.embedding(batch.tokens))

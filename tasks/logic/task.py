@@ -55,7 +55,7 @@ def _load_splits(config: LogicConfig) -> Splits[Dataset]:
     splits = load_pairs(config)
     tests = [pair for group in splits.tests for pair in group]
     chosen = (splits.train, splits.validation, tests)
-    return Splits(*(Dataset(pairs, trees=config.needs_trees) for pairs in chosen))
+    return Splits(*(Dataset(pairs, include_trees=config.needs_trees) for pairs in chosen))
 
 
 def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
@@ -85,7 +85,7 @@ def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
 def _generate_test(config: LogicConfig, test: str, size: int, seed: int) -> Dataset:
     """Generate `size` pairs for each number of operations from 13 to 20."""
     pairs = [pair for operations in LONGER for pair in longer(operations, size, seed=seed)]
-    return Dataset(pairs, trees=config.needs_trees)
+    return Dataset(pairs, include_trees=config.needs_trees)
 
 
 LOGIC = ClassifierTask(
@@ -100,7 +100,7 @@ LOGIC = ClassifierTask(
     presets=presets_of,
     load_splits=_load_splits,
     accuracy_groups=_groups,
-    read_file=lambda config, path: Dataset(read_file(path), trees=config.needs_trees),
+    read_file=lambda config, path: Dataset(read_file(path), include_trees=config.needs_trees),
     generate_test=_generate_test,
     pretrained=PRETRAINED,
     punctuation="parentheses are removed from both trees; formulas of one word are left out",

@@ -87,7 +87,7 @@ def test_the_tokens_of_a_batch_are_limited_by_the_longer_sentence_of_each_exampl
     ],
 )
 def test_data_differ_in_whatever_models_read_but_not_in_their_trees(field, other):
-    trees = Pairs.from_texts([("a", "b")], trees=True).batch([0]).trees
+    trees = Pairs.from_texts([("a", "b")], include_trees=True).batch([0]).trees
 
     def digest(*fields):
         data = SimpleNamespace(

@@ -21,7 +21,7 @@ MODELS = get_args(ModelName)
 
 @pytest.fixture(scope="module")
 def data():
-    return Dataset(generate(12, seed=3, max_length=30)).with_trees()
+    return Dataset(generate(12, seed=3, max_length=30), include_trees=True)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -206,7 +206,7 @@ def test_a_batch_holds_the_formulas_padded(groups):
 
 def test_a_batch_of_trees_has_every_node_once(groups):
     pairs = [*flat(groups[0])[-30:], make_pair("a", "b")]
-    batch = Dataset(pairs, trees=True).batch(np.arange(len(pairs))[::-1])
+    batch = Dataset(pairs, include_trees=True).batch(np.arange(len(pairs))[::-1])
     trees, longest = batch.trees, batch.tokens.shape[1]
     clauses = [pair.left for pair in pairs[::-1]] + [pair.right for pair in pairs[::-1]]
     waiting = [[] for _ in range(len(trees.sizes) + 1)]

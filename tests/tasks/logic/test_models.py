@@ -29,7 +29,7 @@ def pairs():
 def test_no_formula_is_too_deep():
     negations = 2000
     nested = "( not " * negations + "a" + " )" * negations
-    trees = Dataset.from_texts([(nested, "a")], trees=True).batch([0]).trees
+    trees = Dataset.from_texts([(nested, "a")], include_trees=True).batch([0]).trees
     assert len(trees.children) == negations  # one level each
     assert trees.roots.tolist() == [1, 0]  # the second root is a word
 
@@ -37,13 +37,13 @@ def test_no_formula_is_too_deep():
 @pytest.mark.parametrize("name", MODELS)
 def test_neither_padding_nor_batch_mates_change_an_answer(name, pairs):
     torch.manual_seed(0)
-    data = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
+    data = Dataset(pairs, include_trees=name in GOLD_TREE_MODELS)
     assert_batch_mates_change_nothing(LogicModel(replace(SMALL, model=name)), data)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_weight_learns(name, pairs):
-    data = Dataset(pairs, trees=name in GOLD_TREE_MODELS)
+    data = Dataset(pairs, include_trees=name in GOLD_TREE_MODELS)
     assert_every_weight_learns(LogicModel(replace(SMALL, model=name)), data)
 
 
