@@ -15,6 +15,7 @@ from ordered_memory.checks import check_flags, check_name, integer_or_none
 from ordered_memory.trees import Span, Tree, leaves, spans
 
 Level = Literal["corpus", "sentence"]
+"""Corpus level pools the spans of all sentences, sentence level averages their scores."""
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 

@@ -19,8 +19,11 @@ from ordered_memory.cky import span_scores as span_scores
 from ordered_memory.trees import Span, Tree, fold, leaves, reduce_topmost
 
 GreedyDecoding = Literal["prpn", "unbiased"]
+"""A greedy decoding of syntactic distances; see `greedy`."""
 Decoding = Literal["prpn", "unbiased", "cky"]
+"""A decoding of syntactic distances; see `from_distances`."""
 ReadingDirection = Literal["forward", "backward"]
+"""The direction in which a layer has read the tokens."""
 GREEDY_DECODINGS: tuple[GreedyDecoding, ...] = get_args(GreedyDecoding)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
 DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
