@@ -100,23 +100,23 @@ def min_slots(tree: Tree) -> int:
     for a left-branching tree, n - 1 for a right-branching one of n leaves. In other words, attention to N
     slots gives a tree by Algorithm 2 if and only if `min_slots(tree) <= N`.
 
+    For a tree that is not binary, such as one of a treebank, it is the number for the binary tree that has
+    the same constituents and needs the fewest slots: the children of a constituent are joined from the left.
+
     Args:
-        tree: binary.
+        tree: binary or not.
     Returns:
         A number of slots, at least 1.
     Raises:
         TypeError, ValueError: not a tree, as `fold`.
-        ValueError: the tree is not binary.
     Example:
-        >>> min_slots(((0, 1), 2)), min_slots((0, (1, (2, 3))))
-        (1, 3)
+        >>> min_slots(((0, 1), 2)), min_slots((0, (1, (2, 3)))), min_slots((0, (1, 2, 3)))
+        (1, 3, 2)
     """
 
     def join(right_branches: list[int]) -> int:
-        if len(right_branches) != 2:
-            raise ValueError(f"expected a binary tree, got a constituent of {len(right_branches)} children")
-        left, right = right_branches
-        return max(left, right + 1)
+        first, *others = right_branches  # all but the first child are right branches
+        return max([first, *(child + 1 for child in others)])
 
     return max(1, fold(tree, lambda leaf: 0, join))
 

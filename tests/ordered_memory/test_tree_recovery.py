@@ -9,7 +9,7 @@ import torch
 from ordered_memory import charts, cky, trees
 from ordered_memory import tree_recovery as recovery
 from ordered_memory.baseline_trees import balanced, left_branching, right_branching
-from tests.small_trees import all_trees, total
+from tests.small_trees import all_trees, naive_spans, total
 
 DEEP = 3000
 
@@ -362,10 +362,36 @@ def test_the_slots_of_long_trees():
     assert trees.min_slots(left_branching(3000)) == 1
     assert trees.min_slots(right_branching(3000)) == 2999
     assert trees.min_slots(balanced(1024)) == 10
-    with pytest.raises(ValueError, match="expected a binary tree, got a constituent of 3 children"):
-        trees.min_slots((0, (1, 2, 3)))
+    assert trees.min_slots(tuple(range(3000))) == 1
     with pytest.raises(TypeError, match="expected tree to be an integer or a tuple, got str"):
         trees.min_slots("(0 1)")
+
+
+def trees_with_flat_constituents(first, last):
+    """Every tree over the leaves first..last whose constituents have two children or more."""
+    if first == last:
+        return [first]
+    return [
+        children
+        for inner in range(last - first)
+        for ends in itertools.combinations(range(first, last), inner + 1)
+        for children in itertools.product(
+            *(
+                trees_with_flat_constituents(start, end)
+                for start, end in zip([first, *(end + 1 for end in ends)], [*ends, last], strict=True)
+            )
+        )
+    ]
+
+
+@pytest.mark.parametrize(("n", "count"), [(1, 1), (2, 1), (3, 3), (4, 11), (5, 45), (6, 197)])
+def test_a_tree_needs_the_slots_of_the_best_binary_tree_with_its_constituents(n, count):
+    every = trees_with_flat_constituents(0, n - 1)
+    assert len(set(every)) == len(every) == count
+    for tree in every:
+        binary = [b for b in all_trees(0, n - 1) if naive_spans(tree)[1] <= naive_spans(b)[1]]
+        assert trees.min_slots(tree) == min(map(trees.min_slots, binary))
+    assert trees.min_slots((tree,)) == trees.min_slots(tree)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
