@@ -303,6 +303,8 @@ class LanguageModel(LanguageModelBase):
     def syntactic_distances(self, tokens: Tensor) -> Tensor:
         """The forget distances of every layer, from which trees are recovered.
 
+        In training mode dropout acts on them, too: call `eval()` first.
+
         Args:
             tokens: word ids, (T, B) int64. The distance of the first word has no meaning: if the model was
                 trained on running text, begin with the end of a sentence and leave out its distance.

@@ -166,6 +166,8 @@ def _position(node: Any, location: Callable[[], str]) -> int:
         hint = "; from_brackets reads text"
     elif node_type.__module__.partition(".")[0] == "nltk":
         hint = "; from_nltk converts nltk.Tree"
+    elif isinstance(node, list) and not any(isinstance(child, str) for child in node):
+        hint = "; JSON turns tuples into lists: save trees as text, by to_brackets"
     raise TypeError(
         f"expected {location()} to be an integer or a tuple, got {node_type.__name__} "
         f"{reprlib.repr(node)}{hint}"
