@@ -86,8 +86,13 @@ def unsupported_module_reason(
                 )
             if weight is not None and weight.dtype != (dtype := dtype or weight.dtype):
                 return f"its parameters must all have one dtype, got {dtype} and {weight.dtype}"
-    if has_hooks(modules.score) or has_hooks(modules.cell):
-        return "it does not call the hooks of the score and the cell"
+    if has_hooks(modules.score):
+        return "it does not call the hooks of the score"
+    if has_hooks(modules.cell):
+        return (
+            "it does not call the hooks of the cell itself, and no backend does, since they call compose "
+            "instead of forward: hook the linear maps in the cell"
+        )
     if is_patched(modules.score) or is_patched(modules.cell):
         return "it does not call the methods that were set on the score and the cell"
     if not torch.compiler.is_compiling() and any(

@@ -159,6 +159,17 @@ def test_falling_back_to_the_definition_is_logged_once_for_each_reason(no_reason
     assert "its cell.output must be a torch.nn.Linear, got" in second.getMessage()
 
 
+@pytest.mark.parametrize(("part", "called"), [("score", True), ("cell", False)])
+def test_a_hook_that_the_definition_does_not_call_either_is_named(no_reasons_yet, caplog, part, called):
+    hooked, calls = layer(OrderedMemory), []
+    hooked.directions[0].get_submodule(part).register_forward_hook(lambda *arguments: calls.append(1))
+    hooked(torch.zeros(5, 2, 3))
+    (record,) = caplog.records
+    assert f"it does not call the hooks of the {part}" in record.getMessage()
+    assert bool(calls) == called
+    assert ("no backend does" in record.getMessage()) == (not called)
+
+
 @torch.no_grad()
 def test_a_weight_of_onlstm_that_only_the_definition_reads_is_logged_once(no_reasons_yet, caplog):
     x, changed = torch.zeros(5, 2, 3), layer(ONLSTM, chunk_size=2)
