@@ -227,6 +227,8 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
                     "; it was saved with parametrized or pruned weights: before saving, call "
                     "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove"
                 )
+            if re.search(r"missing \d+ required", reason):
+                reason += "; save_pretrained saves JSON values: give other arguments to from_pretrained"
             raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
 
     @classmethod

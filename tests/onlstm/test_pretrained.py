@@ -302,6 +302,20 @@ def test_an_argument_that_is_not_saved_is_told_where_a_default_would_replace_it(
     Activated.from_pretrained(tmp_path)
 
 
+class Wrapped(torch.nn.Module, hub.HubMixin):
+    def __init__(self, encoder, size=1):
+        super().__init__()
+        self.encoder = encoder
+
+
+def test_a_module_as_an_argument_is_to_be_given_again(tmp_path):
+    Wrapped(torch.nn.Linear(1, 1)).save_pretrained(tmp_path)
+    for options in ({}, {"size": 2}):
+        with pytest.raises(ValueError, match=r"'encoder'; .*: give other arguments to from_pretrained\)$"):
+            Wrapped.from_pretrained(tmp_path, **options)
+    assert Wrapped.from_pretrained(tmp_path, encoder=torch.nn.Linear(1, 1)).arguments == {"size": 1}
+
+
 def test_what_a_copy_needs_not_is_not_told(tmp_path):  # warnings are errors
     Activated(first=torch.float64, other=torch.tanh, more=torch.device("cpu")).save_pretrained(tmp_path / "a")
     Named(torch.sigmoid).save_pretrained(tmp_path / "b")  # it has no default, so that loading raises an error
