@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.parsing.evaluation import LABELS
 from tasks.reproduce.__main__ import main
 from tasks.reproduce.commands import TABLES
 from tasks.reproduce.config import DEMO_MINUTES, ReproduceConfig, runs_of, warn_of_unused_data
@@ -13,6 +14,9 @@ from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import find
 from tasks.runs.command_line import parse
 from tasks.runs.files import read_json
+from tasks.syntax_eval.evaluation import Key, Tally
+from tasks.syntax_eval.paper_table import PAPER_ROWS
+from tasks.syntax_eval.report import lines_of
 from tests.commands import MAIN, refusal
 
 DATA = {"text_data": Path("text"), "treebank": Path("wsj.zip"), "pairs": Path("pairs.jsonl")}
@@ -48,6 +52,42 @@ def test_every_cell_stands_in_a_column(name):
     for row in table.rows:
         assert row.cells.keys() | row.published.keys() <= {*table.columns, *(table.demo_columns or ())}
         assert row.cells or row.name.endswith("(literature)")
+        assert not row.cells or row.published.keys() <= row.cells.keys(), (
+            "a published number has none beside it"
+        )
+
+
+@pytest.mark.parametrize(
+    ("table", "row", "published"),
+    [
+        (
+            "om-table-1",
+            "Ordered Memory",
+            {"7": "98 ± 0", "12": "92 ± 1.1", "A": "94", "C": "81", "F1": "84.3 ± 14.4"},
+        ),
+        ("om-table-1", "LSTM", {"7": "88", "12": "69", "A": "84", "C": "59", "F1": None}),
+        ("om-table-3a", "Ordered Memory", {"accuracy": "99.97 ± 0.014", "F1": "100"}),
+        ("om-table-3a", "RL-SPINN (literature)", {"accuracy": "60.7 ± 2.6", "F1": "71.1"}),
+        ("om-table-3", "Ordered Memory", {"SST-2": "90.4", "SST-5": "52.2"}),
+        ("om-table-3", "LSTM", {"SST-2": None, "SST-5": None}),
+        ("listops-lengths", "Ordered Memory", {"standard": "99.97 ± 0.014", "900-1000": "76.9"}),
+        ("listops-lengths", "LSTM", {"standard": None, "900-1000": None}),
+        ("on-table-1", "ON-LSTM", {"validation": "58.29 ± 0.1", "test": "56.17 ± 0.12"}),
+        ("on-table-1", "LSTM", {"validation": "60", "test": "57.3"}),
+        ("on-table-1", "PRPN", {"validation": None, "test": "62"}),
+        ("on-table-2", "layer 2, prpn", {"all": "47.7 ± 1.5", "at most 10 words": "65.1 ± 1.7"}),
+        ("on-table-2", "layer 2, unbiased", {"all": None, "at most 10 words": None}),
+        ("on-table-2", "PRPN, prpn", {"all": "37.4 ± 0.3", "at most 10 words": "70.5 ± 0.4"}),
+        ("on-table-3", "ON-LSTM", {"Long: Reflexive anaphora: Across a relative clause": "57"}),
+        ("on-table-3", "LSTM", {"Long: Reflexive anaphora: Across a relative clause": "58"}),
+        ("on-figure-3", "ON-LSTM", {"6": None, "7": "91", "12": "75"}),
+        ("on-figure-3", "LSTM", {"6": None, "7": "88", "12": "69"}),
+    ],
+)
+def test_published_numbers_stand_in_the_row_and_column_of_the_paper(table, row, published):
+    (found,) = (spec.published for spec in TABLES[table].rows if spec.name == row)
+    texts = {column: str(found[column]) if column in found else None for column in published}
+    assert texts == published
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -188,6 +228,54 @@ def numbers_of(name, only, results):
     """What the cells of some models find in results, by column; None where there is nothing."""
     rows = [row for row in TABLES[name].rows if row.model in only]
     return {column: find(results, cell.keys) for row in rows for column, cell in row.cells.items()}
+
+
+def test_each_cell_of_logic_has_the_accuracy_of_its_column_or_the_f1_of_the_models_trees():
+    """Every other number in the results is 9, such as counts, other groups, conventions and baselines."""
+    operations = {str(n): [n / 100, 9] for n in range(13)}
+    others = {"0–6": [9, 9], "0–12": [9, 9]}
+    left_out = {
+        f"operations, pairs left out by {split}": {"7–12": [value, 9], **others}
+        for split, value in zip("ABC", (0.5, 0.6, 0.7), strict=True)
+    }
+    f1 = {
+        "corpus level, with the whole-sentence span": {"model": 0.8, "balanced": 9},
+        "sentence level, without the whole-sentence span": {"model": 9, "balanced": 9},
+    }
+    results = {"accuracy": 9, "accuracy_by": {"operations": operations, **left_out}, "span_f1": f1}
+    longer = {str(n): n / 100 for n in range(7, 13)}
+    found = numbers_of("om-table-1", ("ordered-memory",), results)
+    assert found == {**longer, "A": 0.5, "B": 0.6, "C": 0.7, "F1": 0.8}
+    for model in ("onlstm", "lstm"):
+        assert numbers_of("on-figure-3", (model,), results) == {str(n): n / 100 for n in range(13)}
+    assert numbers_of("om-table-3a", ("onlstm",), results) == {"accuracy": 9, "F1": 0.8}
+
+
+def test_each_cell_of_parsing_has_the_f1_of_single_sentences_or_the_recall_of_its_label():
+    """Every other number in the results is 9."""
+    recall = {label: n / 100 for n, label in enumerate(LABELS)}
+    scores = {"f1_corpus": 9, "f1_corpus_inner": 9, "precision_sentence": 9, "recall_sentence": 9}
+    every = scores | {"f1_sentence": 0.5, "label_recall": recall}
+    short = scores | {"f1_sentence": 0.7, "label_recall": dict.fromkeys(LABELS, 9)}
+    f1 = {"all": 0.5, "at most 10 words": 0.7}
+    for row in TABLES["on-table-2"].rows:
+        name = row.name.replace("PRPN, ", "layer 1, ")
+        results = {"rows": [{"name": "other", "all": {}}, {"name": name, "all": every, "short": short}]}
+        found = {column: find(results, cell.keys) for column, cell in row.cells.items()}
+        assert found == f1 | {label: recall[label] for label in ("ADJP", "NP", "PP", "INTJ")}
+
+
+def test_each_cell_of_minimal_pairs_has_the_accuracy_of_its_row_of_the_paper():
+    tallies = {
+        Key(case, row.kind, ""): Tally(100, 100, 100, (number,))
+        for number, row in enumerate(PAPER_ROWS)
+        for case in row.cases
+    }
+    results = {"lines": lines_of(tallies, ["model"])}
+    for model in ("onlstm", "lstm"):
+        found = numbers_of("on-table-3", (model,), results)
+        columns = TABLES["on-table-3"].columns
+        assert [found[column] for column in columns] == [n / 100 for n in range(len(PAPER_ROWS))]
 
 
 def test_cells_find_their_numbers_in_the_results_of_their_tasks(small_runs, tmp_path):

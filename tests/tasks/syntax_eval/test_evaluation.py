@@ -101,6 +101,23 @@ def test_coverage_and_what_cannot_be_compared():
         compare([without], pairs, unknown="score")
 
 
+def test_a_pair_is_covered_if_all_words_of_both_sentences_are_known():
+    known, unknown = "the author laughs", "the author swims"
+    pairs = [MinimalPair("c", *sentences) for sentences in ((known, unknown), (unknown, known))]
+    for scored in score_pairs([tiny_model()], pairs):
+        assert not scored.covered
+        assert scored.log_probabilities is None
+
+
+def test_the_end_of_a_sentence_counts_unless_it_is_left_out():
+    trained, pair = tiny_model(), MinimalPair("c", "the author laughs", "the author laugh")
+    by_default, with_end, without = (
+        score_pairs([trained], [pair], **options)[0].log_probabilities
+        for options in ({}, {"include_end": True}, {"include_end": False})
+    )
+    assert by_default == with_end != without
+
+
 @pytest.mark.parametrize("include_end", [True, False])
 def test_every_model_scores_a_sentence_as_it_reads_it(include_end):
     models = [
@@ -227,6 +244,11 @@ def test_rows_are_pooled_and_heads_are_means():
         {"a": 0.8, "b": 0.7, PUBLISHED_MODELS[0]: 0.665, PUBLISHED_MODELS[1]: 0.64}
     )
     assert section["pairs"] == 26
+
+
+def test_published_accuracies_stand_under_the_name_of_their_model():
+    (*_, row) = lines_of({Key("subj_rel", "", ""): Tally(1, 1, 1, ())}, [])
+    assert row["accuracy"] == {"ON-LSTM, published": 0.66, "LSTM, published": 0.60}
 
 
 def test_a_part_of_a_row_has_no_published_accuracies():
