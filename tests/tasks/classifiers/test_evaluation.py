@@ -9,6 +9,8 @@ from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.model import ListOpsModel
 from tasks.logic.data import Dataset as Pairs
+from tasks.logic.valid_trees import valid_spans
+from tasks.reporting.induced_trees import score_trees
 
 
 def test_a_model_is_evaluated_without_dropout_in_the_order_of_the_data():
@@ -57,3 +59,20 @@ def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     assert [evaluation.tree_scores(words)["scored_trees"] for words in (1, 2, 3)] == [4, 3, 0]
     assert evaluation.tree_scores(2)["span_f1"]
     assert evaluation.tree_scores(3)["span_f1"] == {}
+
+
+def test_true_trees_need_not_be_binary():
+    """Of two spans one is right; without the whole sentence there is nothing to find."""
+    corpus_level, sentence_level = score_trees([((0, 1), 2)], [(0, 1, 2)]).values()
+    assert (corpus_level["model"], sentence_level["model"]) == (pytest.approx(2 / 3), 0.0)
+
+
+def test_valid_trees_of_a_model_and_of_baselines_by_hand():
+    """Trees over `a and b or c` are valid from the left, trees over `a or b and c` from the right."""
+    left, right, negation = "( ( a ( and b ) ) ( or c ) )", "( a ( or ( b ( and c ) ) ) )", "( not a )"
+    data = Pairs.from_texts([(left, right), (left, negation), ("a", "b")])
+    wrong = right_branching(5), left_branching(5)
+    trees = [wrong, (wrong[0], (0, 1)), (0, 0)]
+    scores = Evaluation(data, np.eye(7)[data.labels], trees).tree_scores(2, valid_spans)
+    expected = {"model": 1 / 4, "left-branching": 3 / 4, "right-branching": 2 / 4, "balanced": 3 / 4}
+    assert {name: scores["valid_trees"][name] for name in expected} == expected

@@ -18,7 +18,7 @@ from tasks.language_model.model import build_model, load_model
 from tasks.language_model.reading import distances_of_sentences, trace_sentence
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.parsing.__main__ import main
-from tasks.parsing.evaluation import decode
+from tasks.parsing.evaluation import LABELS, decode
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.saved_config import config_to_dict
 from tests.commands import refusal
@@ -596,6 +596,28 @@ def test_the_tree_of_a_long_sentence_is_not_scored_for_the_next_one(tmp_path):
     assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
     first, *_ = json.loads(results.read_text())["rows"]
     assert first["all"]["f1_corpus"] == 1
+
+
+def test_the_tables_of_all_and_of_short_sentences_by_hand(tmp_path, capsys):
+    """The first of two trees is right. The second one, over 11 words, shares the whole sentence alone."""
+    ones = " ".join(f"(NN w{i})" for i in range(11)).replace("(NN w0) (NN w1)", "(NP (NN w0) (NN w1))")
+    (tmp_path / "gold.mrg").write_text(f"(S (NN a) (NP (NN b) (NN c)))\n(S {ones})\n")
+    tree = "".join(f"(w{i} " for i in range(10)) + "w10" + ")" * 10
+    (tmp_path / "trees.txt").write_text(f"(a (b c))\n{tree}\n")
+    assert main(["score", str(tmp_path / "trees.txt"), "--treebank", str(tmp_path / "gold.mrg")]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    f1_of_all, f1_of_short, recall = (line[1:] for line in lines if line[:1] == ["trees.txt"])
+    found = [list(map(float, cells)) for cells in (f1_of_all, f1_of_short)]
+    of_words = (1 + 2 + 2) / 3, (sum(range(1, 11)) + 10) / 11
+    expected = [
+        [2 * 3 / (12 + 4), 2 * 1 / (10 + 2), (1 + 0) / 2, (2 + 10) / 2, sum(of_words) / 2],
+        [1, 1, 1, 2, of_words[0]],
+    ]
+    assert found == [pytest.approx(values, abs=5e-5) for values in expected]
+    (labels,) = (line[1:] for line in lines if line[:1] == ["constituents"])
+    at = LABELS.index("NP")
+    assert recall == [*"–" * at, "0.5000", *"–" * (len(LABELS) - at - 1)]
+    assert labels == ["2" if label == "NP" else "0" for label in LABELS]
 
 
 def test_published_results_are_those_of_the_evaluated_model(directory, tmp_path, capsys):

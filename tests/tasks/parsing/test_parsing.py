@@ -6,10 +6,10 @@ import torch
 
 from onlstm.language_model import LanguageModel
 from ordered_memory import span_f1
-from ordered_memory.baseline_trees import right_branching
+from ordered_memory.baseline_trees import baselines, right_branching
 from ordered_memory.span_f1 import read_spans
 from ordered_memory.trace import nodes_of
-from ordered_memory.tree_recovery import DECODINGS, greedy
+from ordered_memory.tree_recovery import DECODINGS, GREEDY_DECODINGS, greedy
 from ordered_memory.trees import depth, leaves, spans
 from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.corpus import encode_text, load_corpus
@@ -26,7 +26,7 @@ from tasks.parsing.evaluation import (
     score,
 )
 from tasks.parsing.gold import generated_gold
-from tasks.parsing.report import _traces
+from tasks.parsing.report import F1, _best_f1, _best_text, _traces
 from tasks.parsing.treebank import TreebankSentence
 from tasks.runs.errors import UserError
 
@@ -205,8 +205,14 @@ def test_precision_and_recall_of_every_convention_by_hand():
 
 
 def test_labels_of_whole_sentences_are_not_among_the_frequent_ones():
-    sentence = gold(((0, 1), 2), [("NP", 0, 1), ("S", 0, 2), ("VP", 0, 2)])
-    assert frequent_labels([sentence, gold((0, 1), [("FRAG", 0, 1)])]) == ["NP"]
+    sentences = [
+        gold(((0, 1), 2), [("NP", 0, 1), ("S", 0, 2), ("VP", 0, 2)]),
+        gold((0, (1, 2)), [("NP", 1, 2), ("S", 0, 2)]),
+        gold((0, (1, (2, 3))), [("PP", 2, 3), ("NP", 1, 3), ("S", 0, 3)]),
+        gold((0, 1), [("FRAG", 0, 1)]),
+    ]
+    assert frequent_labels(sentences) == ["NP", "PP"]
+    assert frequent_labels(sentences[1:2]) == ["NP"]
 
 
 def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentences():
@@ -227,6 +233,8 @@ def test_every_layer_decoding_and_baseline_is_scored_on_all_and_on_short_sentenc
         assert rows[name]["all"]["f1_corpus"] == rows[name]["short"]["f1_sentence"] == 1.0
     assert rows["left-branching"]["all"]["f1_corpus"] < rows["balanced"]["all"]["f1_corpus"] < 1
     assert all(row["all"]["label_recall"]["NP"] == 1.0 for row in summary["rows"])
+    not_of_the_model = {f"true tree, {decoding}" for decoding in GREEDY_DECODINGS} | baselines([]).keys()
+    assert {name for name, row in rows.items() if row["layer"] is None} == not_of_the_model
 
 
 def test_every_tree_is_read_once_for_all_groups_and_measures(monkeypatch):
@@ -243,6 +251,36 @@ def test_every_tree_is_read_once_for_all_groups_and_measures(monkeypatch):
 def test_without_short_sentences_there_is_one_group():
     summary = evaluate([gold(right_branching(11))], [torch.randn(1, 11)], [1], 1.0).summary()
     assert list(summary["groups"]) == ["all"]
+
+
+def test_the_page_names_the_best_trees_of_the_model_and_the_best_baseline():
+    f1 = {
+        ("layer 1, cky", 1, "cky"): (0.5, 0.1),
+        ("layer 2, cky", 2, "cky"): (0.4, 0.9),
+        ("true tree, prpn", None, "true tree"): (1.0, 1.0),
+        ("left-branching", None, "left-branching"): (0.3, 0.2),
+        ("balanced", None, "balanced"): (0.2, 0.3),
+    }
+    rows = [
+        {"name": name, "layer": layer, "decoding": decoding, "all": {"f1_corpus": one, "f1_sentence": other}}
+        for (name, layer, decoding), (one, other) in f1.items()
+    ]
+    text = _best_text({"rows": rows})
+    assert text.startswith("F1 corpus 0.5000 with layer 1, cky: ")
+    assert text.endswith(" Left-branching, the best baseline, has 0.3000.")
+
+
+def test_the_best_f1_of_each_group_of_sentences_is_marked_without_the_true_trees():
+    rows = [
+        {"name": name, "decoding": decoding, "all": dict.fromkeys(F1, one), "short": dict.fromkeys(F1, other)}
+        for name, decoding, one, other in (
+            ("layer 1, cky", "cky", 0.5, 0.6),
+            ("balanced", "balanced", 0.4, 0.7),
+            ("true tree, prpn", "true tree", 1.0, 1.0),
+        )
+    ]
+    assert _best_f1(rows, "all") == {(0, 1), (0, 2), (0, 3)}
+    assert _best_f1(rows, "short") == {(1, 1), (1, 2), (1, 3)}
 
 
 # ---- sentences to score

@@ -278,6 +278,16 @@ def test_each_cell_of_minimal_pairs_has_the_accuracy_of_its_row_of_the_paper():
         assert [found[column] for column in columns] == [n / 100 for n in range(len(PAPER_ROWS))]
 
 
+@pytest.mark.parametrize("name", ["listops-lengths", "listops-arguments"])
+def test_each_column_of_a_harder_test_is_of_an_evaluation_on_it(name):
+    for row in TABLES[name].rows:
+        evaluations = {column: cell.evaluation for column, cell in row.cells.items()}
+        assert evaluations.pop("standard") is None  # the final test of the run
+        assert {column: evaluation.options for column, evaluation in evaluations.items()} == {
+            column: ("--test", column) for column in TABLES[name].columns[1:]
+        }
+
+
 def test_cells_find_their_numbers_in_the_results_of_their_tasks(small_runs, tmp_path):
     results = {task: read_json(Path(small_runs[f"{task}_run"], "results.json")) for task in MAIN}
     assert None not in numbers_of("om-table-3a", ("ordered-memory",), results["listops"]).values()

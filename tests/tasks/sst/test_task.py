@@ -78,6 +78,12 @@ def test_the_accuracy_on_nodes_is_told_by_their_number_of_words():
     assert counts == {"all": 8, "words": 2, "2–5 words": 2, "6–10 words": 2, "over 10 words": 2}
 
 
+def test_trees_over_one_word_are_not_scored():
+    data = data_of("good", "fine film")
+    evaluation = Evaluation(data, np.eye(5)[data.labels], [(0,), ((0, 1),)])
+    assert evaluation.tree_scores(SST.min_words)["scored_trees"] == 1
+
+
 def test_a_word_that_occurs_once_has_the_vector_of_unknown_ones():
     data = data_of("good film", "Good")
     config = replace(FIVE, vectors=("none",), embedding_size=4, slot_size=4, num_slots=2)
