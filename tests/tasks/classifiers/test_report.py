@@ -37,6 +37,16 @@ def test_groups_are_rows():
     ]
 
 
+def test_true_classes_are_the_rows_of_a_confusion_matrix_in_the_text():
+    classes = {"classes": ["no", "yes"], "confusion": [[5, 1], [2, 3_000]]}
+    *_, header, no, yes = results_text({**results({}), **classes}).splitlines()
+    assert [line.split() for line in (header, no, yes)] == [
+        ["no", "yes"],
+        ["no", "5", "1"],
+        ["yes", "2", "3,000"],
+    ]
+
+
 def test_the_title_of_a_table_says_of_what_the_accuracy_is():
     titles = ["first operator", "sentences with", "nodes"]
     assert [_accuracy_table(title, {"all": [0.5, 2]}).title for title in titles] == [
@@ -125,5 +135,6 @@ def test_a_plot_has_the_models_that_were_tested_with_its_groups():
         plots = {curve.axis: curve for curve in accuracy_plots(models)}
         lines = {title: sorted(curve.series) for title, curve in plots.items()}
         assert lines == {"length": ["a", "b"], "depth": ["b"], "size": ["b"]}
+        assert plots["length"].series == {"a": [(7.0, 0.5)], "b": [(7.0, 0.6)]}
         assert plots["length"].counts == {7: 10}
         assert plots["size"].counts == {1: 10}

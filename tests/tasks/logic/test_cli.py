@@ -17,7 +17,8 @@ from tasks.classifiers.config import ModelName
 from tasks.logic.__main__ import main
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig, presets_of
-from tasks.logic.data import PATTERNS, file_names, matches, write_directory
+from tasks.logic.data import MAX_OPERATIONS, PATTERNS, file_names, make_pair, matches, write_directory
+from tasks.logic.formulas import RELATIONS
 from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
 from tasks.runs.run_directory import RunDirectory
@@ -159,6 +160,34 @@ def test_stats_counts_and_checks(tmp_path, capsys):
     assert main(["generate", str(tmp_path / "data"), "--size", "300"]) == 0
     assert main(["stats", "--data-dir", str(tmp_path / "data")]) == 0
     assert "The official data have 135,529 pairs" in capsys.readouterr().out
+
+
+def test_stats_by_hand(tmp_path, capsys):
+    """Of ten training pairs of variables the last is for validation; split C leaves the eleventh out."""
+    variables, left_out = make_pair("a", "b"), make_pair("( a ( and ( not b ) ) )", "a")
+    train, tests = ([[] for _ in range(MAX_OPERATIONS + 1)] for _ in range(2))
+    train[0], train[2] = [*[variables] * 9, make_pair("a", "a")], [left_out]
+    tests[0], tests[2] = [variables], [left_out] * 2
+    write_directory(tmp_path, train, tests)
+    assert main(["stats", "--data-dir", str(tmp_path), "--split", "C"]) == 0
+    out = capsys.readouterr().out
+    assert "split C: 10 pairs with at most 6 operations, 9 for training and 1 for validation\n" in out
+    rows = {
+        cells[0]: cells[1:]
+        for line in out.partition("Test accuracy")[0].splitlines()
+        if (cells := line.split())
+    }
+    kept, of_test, of_test_left_out = zip(*(map(int, rows[str(n)]) for n in range(13)), strict=True)
+    assert kept == (10, *[0] * 12)
+    assert of_test == (1, 0, 2, *[0] * 10)
+    assert of_test_left_out == (0, 0, 2, *[0] * 10)
+    counts = {sign: tuple(rows[sign][-2:]) for sign in RELATIONS}
+    assert counts == dict.fromkeys(RELATIONS, ("0", "0")) | {
+        "#": ("9", "1"),
+        "=": ("1", "0"),
+        "<": ("0", "2"),
+    }
+    assert "Test accuracy of answering < (forward entailment) to every pair:" in out
 
 
 def test_a_file_where_a_directory_is_written_is_named_before_pairs_are_generated(

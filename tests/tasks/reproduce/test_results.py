@@ -16,7 +16,7 @@ from tasks.reproduce.config import ReproduceConfig, runs_of
 from tasks.reproduce.output import text, write
 from tasks.reproduce.results import Summary, _option_notes, collect
 from tasks.runs.errors import UserError
-from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked
+from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked, row
 
 
 def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
@@ -41,6 +41,36 @@ def test_the_numbers_of_a_table_are_those_of_its_runs(finished):
     assert plot.get("aria-label").startswith("accuracy by ")
     names = {"LSTM", "LSTM, published", "Other (literature), published"}
     assert names <= {element.text for element in plot.iter()}
+
+
+@pytest.mark.parametrize(("percent", "scale"), [(True, 100.0), (False, 1.0)])
+def test_numbers_are_of_the_runs_of_their_model_and_fractions_are_shown_in_percent(again, percent, scale):
+    table = replace(TINY_TABLE, rows=(row("lstm"), row("mean")), percent=percent)
+    config = ReproduceConfig(directory=again, seeds=2)
+    runs = runs_of(table, config)
+    for run, accuracy in zip([run for run in runs if run.state().is_tested], (0.25, 0.75), strict=True):
+        run.files.results.write_text(json.dumps({"accuracy": accuracy}))
+    finished, missing = collect("tiny", table, config, runs).models
+    assert finished.summaries["100"].values == {1: 0.25 * scale, 2: 0.75 * scale}
+    assert missing.summaries == {"100": Summary({}, published=Published(99, 0.5)), "200": Summary({})}
+
+
+def test_a_plot_has_the_means_over_seeds_and_the_published_numbers(again, tmp_path, monkeypatch):
+    config = ReproduceConfig(directory=again, seeds=2)
+    runs = runs_of(TINY_TABLE, config)
+    for run, accuracy in zip(runs, (0.25, 0.75), strict=True):
+        for evaluation in (None, HARD):
+            run.results_of(evaluation).write_text(json.dumps({"accuracy": accuracy}))
+    drawn = []
+    monkeypatch.setattr("tasks.reproduce.output.curve_svg", lambda curve: drawn.append(curve) or "")
+    write(collect("tiny", TINY_TABLE, config, runs), tmp_path / "page")
+    assert [curve.series for curve in drawn] == [
+        {
+            "LSTM": [(100.0, 50.0), (200.0, 50.0)],
+            "LSTM, published": [(100.0, 99)],
+            "Other (literature), published": [(200.0, 1.5)],
+        }
+    ]
 
 
 @pytest.mark.parametrize(("percent", "unit"), [(True, "%"), (False, "")])
