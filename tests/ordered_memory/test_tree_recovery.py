@@ -234,8 +234,9 @@ def test_cky_of_tied_scores_is_one_of_the_best_trees():
         assert total(tree, score) == total(best_by_enumeration(score, n), score)
 
 
-def test_cky_excludes_spans_of_minus_infinity_unless_every_tree_has_one():
-    scores = torch.randn(200, 6, 6)
+@pytest.mark.parametrize("scale", [0, 1])  # constraints alone, and with scores
+def test_cky_excludes_spans_of_minus_infinity_unless_every_tree_has_one(scale):
+    scores = scale * torch.randn(200, 6, 6)
     excluded = torch.rand(200, 6, 6) < 0.4
     for tree, score, out in zip(
         recovery.cky(scores.masked_fill(excluded, -torch.inf)), scores, excluded, strict=True
