@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -198,16 +198,19 @@ def valid_xml(text: str) -> str:
     return _NOT_XML.sub("\ufffd", text)
 
 
-def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title: str = "") -> Figure:
+def attention_figure(
+    attention: ArrayLike | Tensor, tokens: Sequence[str], title: str = "", ax: Axes | None = None
+) -> Figure:
     """Draw the attention of a sequence as a heat map.
 
     Args:
         attention: p of one sequence, (T, N).
         tokens: the T tokens.
-        title: title of the figure.
+        title: title of the heat map.
+        ax: axes to draw it in, such as those of a panel of a larger figure; None for a new figure.
     Returns:
         A figure: tokens from left to right, slot 1 (the top of the stack) at the top, N at the bottom. Of a
-        token of more than 20 characters, the beginning is shown.
+        token of more than 20 characters, the beginning is shown. With `ax` it is `ax.figure`.
     Raises:
         TypeError: a token is not a string.
         ValueError: the attention is not (T, N) for T tokens.
@@ -224,16 +227,15 @@ def attention_figure(attention: ArrayLike | Tensor, tokens: Sequence[str], title
     labels = [_label(token) for token in tokens]
     widest = max(map(_columns, labels), default=0)
     vertical = steps > 30 or widest > MAX_HORIZONTAL_LABEL
-    figure = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots + 0.07 * widest * vertical)
-    axes = figure.add_subplot()
-    image = axes.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    axes.set_xticks(
-        range(steps), labels, family=FAMILIES, fontsize=8, rotation=90 * vertical, parse_math=False
-    )
-    axes.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
-    axes.set_ylabel("slot")
-    axes.set_title(valid_xml(title), fontsize=9, parse_math=False)
-    figure.colorbar(image, ax=axes, label="$p_t$", ticks=[0, 0.5, 1])
+    if ax is None:
+        ax = _figure(1.6 + 0.34 * steps, 1.0 + 0.2 * slots + 0.07 * widest * vertical).add_subplot()
+    image = ax.imshow(values.T, cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    ax.set_xticks(range(steps), labels, family=FAMILIES, fontsize=8, rotation=90 * vertical, parse_math=False)
+    ax.set_yticks(range(slots), [str(slot + 1) for slot in range(slots)], fontsize=7)
+    ax.set_ylabel("slot")
+    ax.set_title(valid_xml(title), fontsize=9, parse_math=False)
+    figure = cast("Figure", ax.figure)  # or a subfigure
+    figure.colorbar(image, ax=ax, label="$p_t$", ticks=[0, 0.5, 1])
     return figure
 
 

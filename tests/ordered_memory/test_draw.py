@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from ordered_memory.baseline_trees import balanced, left_branching
 from ordered_memory.draw import attention_figure, distances_figure, distances_text, tree_svg, tree_text
@@ -138,6 +139,16 @@ def test_heat_map_has_the_root_slot_at_the_bottom():
     assert figure.axes[0].get_ylim() == (2.5, -0.5)  # row 0 (slot 1) is drawn at the top
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["1", "2", "3"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
+
+
+def test_heat_maps_share_a_figure():
+    figure = Figure()
+    left, right = figure.subplots(1, 2)
+    assert attention_figure(np.eye(2), ["a", "b"], ax=left) is figure
+    attention_figure(np.zeros((3, 2)), ["c", "d", "e"], title="second", ax=right)
+    assert [image.get_array().shape for axes in (left, right) for image in axes.images] == [(2, 2), (2, 3)]
+    assert right.get_title() == "second"
+    assert len(figure.axes) == 4  # a color bar beside each
 
 
 def test_heat_map_of_other_words_is_an_error():
