@@ -19,7 +19,7 @@ from tasks.runs.config import LIMITS
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json
 from tasks.runs.progress import epochs_trained
-from tasks.runs.run_directory import RunDirectory, selection_score
+from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import changed_options, config_from_dict
 
 LONGEST_NAME = 240
@@ -205,13 +205,10 @@ class Run:
         Raises:
             UserError: metrics.jsonl is missing, empty or damaged.
         """
-        rows = self.files.read_metrics()
+        rows = self.files.read_metrics("selection_score")
         if not rows:
             raise UserError(f"{self.files.metrics}: has no epochs, but the run is finished")
-        return max(
-            selection_score(row, f"{self.files.metrics}, line {number}")
-            for number, row in enumerate(rows, start=1)
-        )
+        return max(float(row["selection_score"]) for row in rows)
 
     @property
     def _training_words(self) -> tuple[str, ...]:

@@ -45,13 +45,6 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
     """The rows of metrics.jsonl."""
 
-    def __post_init__(self) -> None:
-        # Checkpoints of older versions have no best_loss, or no best_step. Those have one row for each epoch,
-        # and new best weights are in a file that is named after the epoch.
-        if self.best_loss is None and 0 < self.best_epoch <= len(self.history):
-            self.best_loss = self.history[self.best_epoch - 1].get("validation_loss")
-        self.best_step = self.best_step or self.best_epoch
-
     def out_of_time(self, config: TrainingConfig) -> bool:
         """Whether training has taken `max_minutes`.
 
@@ -167,11 +160,11 @@ def epoch_seconds(history: Sequence[Mapping[str, Any]]) -> float:
     """Estimate the time of a whole epoch from the last one, which a time limit may have cut short.
 
     Args:
-        history: rows of metrics.jsonl; those of older versions do not have `fraction`.
+        history: rows of metrics.jsonl.
     Returns:
         Seconds; 0 if no epoch has ended.
     """
-    return _seconds_in_last_epoch(history) / float(history[-1].get("fraction", 1.0)) if history else 0.0
+    return _seconds_in_last_epoch(history) / float(history[-1]["fraction"]) if history else 0.0
 
 
 def epochs_trained(history: Sequence[Mapping[str, Any]]) -> float:
@@ -180,7 +173,7 @@ def epochs_trained(history: Sequence[Mapping[str, Any]]) -> float:
     Args:
         history: rows of metrics.jsonl.
     """
-    return history[-1]["epoch"] - 1 + float(history[-1].get("fraction", 1.0)) if history else 0.0
+    return history[-1]["epoch"] - 1 + float(history[-1]["fraction"]) if history else 0.0
 
 
 def _seconds_in_last_epoch(history: Sequence[Mapping[str, Any]]) -> float:

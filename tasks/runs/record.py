@@ -1,6 +1,6 @@
 """The provenance of a run, for its report: command, git commit, date, machine, and why training stopped.
 
-It is stored in record.json. Runs of older versions have no such file, and a damaged file is ignored.
+It is stored in record.json. A run whose file is missing or damaged has none.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import os
 import re
 import reprlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -182,7 +182,7 @@ class RunDirectory:
         """Read metrics.jsonl: metrics by name, in the order in which the weights were validated.
 
         Args:
-            *names: metrics that every row must have, beside "epoch".
+            *names: metrics that every row must have, beside "epoch" and "fraction".
         Raises:
             UserError: the file does not exist or is damaged, or one of these metrics is not a finite number.
         """
@@ -195,7 +195,6 @@ class RunDirectory:
                 raise UserError(f"{where}: not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
-            row.setdefault("fraction", 1.0)  # older versions did not write it
             for name in ("epoch", "fraction", *names):
                 if not is_finite_number(value := row.get(name)):
                     raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
@@ -227,27 +226,8 @@ def _is_summary(path: Path) -> bool:
     return False
 
 
-def selection_score(row: Mapping[str, Any], where: str) -> float:
-    """The score by which the trainer selected the best epoch; higher is better.
-
-    Older versions did not write it: it was the accuracy or, without one, the negative loss.
-
-    Args:
-        row: a row of metrics.jsonl.
-        where: file and line, for error messages.
-    Raises:
-        UserError: the score is not a finite number.
-    """
-    names = ("selection_score", "validation_accuracy")
-    name = next((name for name in names if name in row), "validation_loss")
-    value: Any = row.get(name)
-    if not is_finite_number(value):
-        raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")
-    return -float(value) if name == "validation_loss" else float(value)
-
-
 def digest_of_test_data(results: Any) -> str | None:
-    """The digest of the data that a run was tested on; None if an older version wrote the results.
+    """The digest of the data that a run was tested on; None if there are no results, or damaged ones.
 
     Args:
         results: the content of results.json.
@@ -261,7 +241,7 @@ def tested_on_other_data(runs: Sequence[RunDirectory]) -> list[int]:
     """List the runs whose test data are not those of the first one; they have no common mean.
 
     Args:
-        runs: those without results, or with those of an older version, are left out.
+        runs: those without results are left out.
     Returns:
         Indices of `runs`.
     Raises:
@@ -276,9 +256,10 @@ def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Find the metrics of the epoch whose weights were tested.
 
     Args:
-        rows: rows of metrics.jsonl. Older versions did not mark the best one: it is the first one with the
-            highest score.
+        rows: rows of metrics.jsonl.
+    Raises:
+        UserError: no row is marked as the best one.
     """
     if marked := [row for row in rows if row.get("best")]:
         return marked[-1]
-    return max(rows, key=lambda row: selection_score(row, f"metrics.jsonl, epoch {row['epoch']}"))
+    raise UserError("metrics.jsonl marks no epoch as the best one")

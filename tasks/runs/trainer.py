@@ -105,11 +105,7 @@ class Trainer:
 
     def _check_data(self, checkpoint: dict[str, Any]) -> None:
         """Raise a UserError if the training or validation data are not those of the saved run."""
-        # Version 0.2.0 saved only the part before the hyphen.
-        if checkpoint.get("data", self.fingerprint) not in (
-            self.fingerprint,
-            self.fingerprint.partition("-")[0],
-        ):
+        if checkpoint["data"] != self.fingerprint:
             raise UserError(
                 f"{self.run.path}: this run was started with other training or validation data: a data "
                 "option, --seed or a file has changed; use another --run-dir"
@@ -119,7 +115,7 @@ class Trainer:
         self.unwrapped_model.load_state_dict(checkpoint["model"])
         self.optimizer.load_state_dict(checkpoint["optimizer"])
         self.optimization.load_state_dict(checkpoint["optimization"])
-        if checkpoint.get("precision"):  # the loss scale of float16 training
+        if checkpoint["precision"]:  # the loss scale of float16 training
             self.fabric.strategy.precision.load_state_dict(checkpoint["precision"])
         self.progress = config_from_dict(Progress, checkpoint["progress"], self.run.last)
         in_epoch = self.progress.step_in_epoch and not self.progress.nothing_left(self.config)
@@ -127,7 +123,7 @@ class Trainer:
             saved = checkpoint["batches"].get(name, value)
             if in_epoch and value != saved:
                 raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
-        for name, saved in checkpoint.get("digests", {}).items():  # an older version may have saved fewer
+        for name, saved in checkpoint["digests"].items():  # an older version may have saved fewer
             if self.digests.get(name, saved) != saved:
                 raise UserError(
                     f"{self.run.path}: this run was started with another {name}: a file has changed, or the "
@@ -137,8 +133,7 @@ class Trainer:
         if not isinstance(states, Tensor):
             raise TypeError("random_states must be a tensor")
         if len(states) == self.fabric.world_size:
-            # A run that was on another type of device, or a version that saved only the GPU's, has fewer or
-            # more states.
+            # A run that was on another type of device has fewer or more states.
             if len(states[rank]) == len(rng_state(self.device)):
                 set_rng_state(self.device, states[rank])
             objective_state = {

@@ -24,6 +24,7 @@ from tasks.reporting.report import (
     render,
     write_report,
 )
+from tasks.runs.errors import UserError
 from tasks.runs.run_directory import best_row
 from tests.tasks.reporting.pages import Page, embedded
 
@@ -115,6 +116,8 @@ def test_the_best_epoch_is_marked_in_the_plot_and_in_its_numbers():
             "validation_loss": loss,
             "train_accuracy": 0.5,
             "validation_accuracy": 1 - loss,
+            "fraction": 1.0,
+            "best": epoch <= 2,
         }
         for epoch, loss in enumerate([0.75, 0.25, 0.5], start=1)
     ]
@@ -143,9 +146,10 @@ def test_an_epoch_that_a_time_limit_cut_off_is_neither_the_one_before_nor_one_mo
 
 
 def test_the_best_epoch_is_told_with_its_score_which_is_1_only_if_it_is():
-    rows = [{"epoch": 1, "validation_loss": 0.1, "validation_accuracy": 0.99996}]
+    row = {"epoch": 1, "best": True}
+    rows = [row | {"validation_loss": 0.1, "validation_accuracy": 0.99996}]
     assert "epoch 1, the best of 1 on validation data (0.99996)" in best_epoch(rows)
-    rows = [{"epoch": 1, "validation_loss": 700.0, "validation_perplexity": math.exp(700.0)}]
+    rows = [row | {"validation_loss": 700.0, "validation_perplexity": math.exp(700.0)}]
     assert "(1.01423e+304)" in best_epoch(rows)
 
 
@@ -155,12 +159,12 @@ def test_the_best_epoch_is_the_one_that_the_trainer_marked():
         for epoch, loss, best in [(1, 0.3, True), (2, 0.2, True), (3, 0.25, False)]
     ]
     assert best_row(rows)["epoch"] == 2
-    of_an_older_version = [{name: row[name] for name in row if name != "best"} for row in rows]
-    assert best_row(of_an_older_version)["epoch"] == 1
+    with pytest.raises(UserError, match="marks no epoch as the best one"):
+        best_row([row | {"best": False} for row in rows])
 
 
 def test_a_measure_of_a_task_of_ones_own_has_a_curve():
-    rows = [{"epoch": 1, "train_f1": 0.5, "validation_f1": 0.4, "selection_score": 0.4}]
+    rows = [{"epoch": 1, "fraction": 1.0, "train_f1": 0.5, "validation_f1": 0.4, "best": True}]
     (curve,) = learning_curves(rows)
     assert (curve.name, curve.unit) == ("f1", "")
     assert curve.series == {"train": [(1.0, 0.5)], "validation": [(1.0, 0.4)]}
@@ -168,7 +172,7 @@ def test_a_measure_of_a_task_of_ones_own_has_a_curve():
 
 def test_a_part_of_an_epoch_has_its_place_in_the_curve():
     rows = [
-        {"epoch": 1, "train_loss": 3.0, "validation_loss": 3.0, "best": True},
+        {"epoch": 1, "train_loss": 3.0, "validation_loss": 3.0, "best": True, "fraction": 1.0},
         {"epoch": 2, "train_loss": 2.0, "validation_loss": 2.0, "best": True, "fraction": 0.5},
         {"epoch": 2, "train_loss": 1.0, "validation_loss": 2.5, "best": False, "fraction": 1.0},
     ]

@@ -35,7 +35,7 @@ def test_the_plan_says_how_many_runs_are_trained_at_a_time(again, monkeypatch, c
 def test_metrics_without_times_give_no_estimate(again):
     (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=again))
     run.files.results.unlink()
-    run.files.write_metrics([{"epoch": 1}])
+    run.files.write_metrics([{"epoch": 1, "fraction": 1.0}])
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: expected seconds to be a number"):
         Estimator(1).seconds_left(run)
 
@@ -123,7 +123,7 @@ def test_what_has_been_trained_counts_toward_the_limit_of_an_estimate(again, max
     run.files.results.unlink()
     values = json.loads(run.files.config.read_text())
     run.files.config.write_text(json.dumps(values | {"epochs": 50}))
-    run.files.write_metrics([{"epoch": 1, "seconds": 60.0}, {"epoch": 2, "seconds": 120.0}])
+    run.files.write_metrics([{"epoch": n, "seconds": 60.0 * n, "fraction": 1.0} for n in (1, 2)])
     assert Estimator(1).seconds_left(run) == seconds
 
 
@@ -169,7 +169,7 @@ def test_epochs_of_short_examples_are_no_measure_of_the_others(tmp_path, monkeyp
     run.files.path.mkdir(parents=True)
     run.files.last.touch()
     run.files.config.write_text(json.dumps(config_to_dict(run.config)))
-    history = [{"epoch": number, "seconds": 2.0 * number} for number in range(1, 7)]
+    history = [{"epoch": number, "seconds": 2.0 * number, "fraction": 1.0} for number in range(1, 7)]
     run.files.write_metrics(history)
     assert Estimator(1).seconds_left(run) == pytest.approx(44 * whole)
     run.files.write_metrics([*history, {"epoch": 7, "seconds": 112.0, "fraction": 0.5}])

@@ -92,8 +92,9 @@ def test_a_higher_time_limit_continues_the_runs_that_a_lower_one_stopped(tmp_pat
 def test_a_last_epoch_that_was_cut_short_is_continued(tmp_path, commands):
     asked(tmp_path, max_minutes=1e-6)
     (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path))
-    score = {"validation_loss": 1.0}
-    run.files.write_metrics([{"epoch": 1} | score, {"epoch": 2, "fraction": 0.253} | score])
+    run.files.write_metrics(
+        [{"epoch": n, "fraction": part, "selection_score": -1.0} for n, part in ((1, 1.0), (2, 0.253))]
+    )
     assert run.state().text == "finished after 1.25 of 2 epochs"
     assert (
         f"Ended early: {run.name}, {run.state().text}."

@@ -107,19 +107,12 @@ def test_a_table_is_written_with_its_models_side_by_side_and_a_list_of_its_notes
     assert (lines[:2], lines[5:]) == (["Tiny", ""], ["", first, *notes])
 
 
-@pytest.mark.parametrize(
-    ("measure", "epochs"),
-    [
-        ("selection_score", [(-0.2, -0.6), (-3.0, -0.5)]),
-        # Older versions did not write it.
-        ("validation_accuracy", [(0.9, 0.1), (0.5, 0.6)]),
-        ("validation_loss", [(0.2, 0.6), (3.0, 0.5)]),
-    ],
-)
-def test_the_best_seed_is_that_of_the_best_epoch_in_validation(again, commands, measure, epochs):
+def test_the_best_seed_is_that_of_the_best_epoch_in_validation(again, commands):
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=again, seeds=2))
-    for run, scores, accuracy in zip(runs, epochs, (0.25, 0.75), strict=True):
-        run.files.write_metrics([{"epoch": n, measure: score} for n, score in enumerate(scores, start=1)])
+    for run, scores, accuracy in zip(runs, [(-0.2, -0.6), (-3.0, -0.5)], (0.25, 0.75), strict=True):
+        run.files.write_metrics(
+            [{"epoch": n, "fraction": 1.0, "selection_score": x} for n, x in enumerate(scores, start=1)]
+        )
         run.files.results.write_text(json.dumps({"accuracy": accuracy}))
     cell = asked(again, seeds=2)["rows"][0]["cells"]["100"]
     assert (cell["best"], cell["mean"]) == (25.0, 50.0)
@@ -179,17 +172,22 @@ def test_the_table_says_which_seeds_were_tested_on_other_data(again):
         ("metrics.jsonl", "3\n", "line 1: expected a JSON object, got 3"),
         ("metrics.jsonl", "[" * 100_000, "line 1: not JSON"),
         ("metrics.jsonl", "", "has no epochs"),
-        ("metrics.jsonl", '{"epoch": 1}\n', "line 1: expected validation_loss to be a number, got None"),
+        ("metrics.jsonl", '{"epoch": 1}\n', "line 1: expected fraction to be a number, got None"),
+        (
+            "metrics.jsonl",
+            '{"epoch": 1, "fraction": 1}\n',
+            "line 1: expected selection_score to be a number, got None",
+        ),
         ("metrics.jsonl", '{"loss": 1}\n', "line 1: expected epoch to be a number, got None"),
         ("metrics.jsonl", '{"epoch": 1, "fraction": "a"}\n', "expected fraction to be a number, got 'a'"),
         (
             "metrics.jsonl",
-            '{"epoch": 1, "validation_accuracy": NaN}\n',
-            "expected validation_accuracy to be a number",
+            '{"epoch": 1, "fraction": 1, "selection_score": NaN}\n',
+            "line 1: expected selection_score to be a number",
         ),
         (
             "metrics.jsonl",
-            '{"epoch": 1, "selection_score": "a"}\n',
+            '{"epoch": 1, "fraction": 1, "selection_score": "a"}\n',
             "line 1: expected selection_score to be a number",
         ),
         ("results.json", "3", "expected the results of a run, with a number at ['accuracy']"),

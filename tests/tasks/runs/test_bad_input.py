@@ -162,7 +162,9 @@ def test_weights_in_place_of_a_state_and_the_reverse(run, capsys):
     assert "last.safetensors: not the training state of a run, which --resume needs" in message(capsys)
 
 
-@pytest.mark.parametrize("key", ["progress", "random_states", "optimizer", "optimization", "batches", "task"])
+@pytest.mark.parametrize(
+    "key", ["progress", "random_states", "optimizer", "optimization", "batches", "task", "digests"]
+)
 def test_a_state_without_one_of_its_parts_or_with_another(run, capsys, key):
     path = run / "last.safetensors"
     # Copies, as the file in which the tensors may lie is written again.
@@ -301,7 +303,7 @@ def test_a_run_whose_directory_has_a_name_that_this_locale_lacks_is_read():
 
 
 def test_a_damaged_history_is_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epo')
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "fraction": 1}\n{"epo')
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not JSON"):
         RunDirectory(tmp_path).read_metrics()
     (tmp_path / "results.json").write_text('{"a": 1')

@@ -74,22 +74,24 @@ TINY = [
 def test_what_is_over_first_is_what_is_shown(options, progress, expected):
     ends = progress.pop("ends", [])  # of epochs, in seconds
     progress = Progress(**{"seconds": max(ends, default=0.0), **progress})
-    progress.history = [{"epoch": number, "seconds": end} for number, end in enumerate(ends, start=1)]
+    progress.history = [
+        {"epoch": number, "seconds": end, "fraction": 1.0} for number, end in enumerate(ends, start=1)
+    ]
     assert remaining_text(progress, CurriculumConfig(**options)) == expected
 
 
 def test_an_epoch_that_was_cut_short_takes_the_time_of_its_fraction():
     assert epoch_seconds([]) == 0
-    first, second = {"epoch": 1, "seconds": 40.0}, {"epoch": 2, "seconds": 100.0}
-    assert epoch_seconds([first, second]) == 60  # of an older version
+    first, second = ({"epoch": n, "seconds": end, "fraction": 1.0} for n, end in ((1, 40.0), (2, 100.0)))
+    assert epoch_seconds([first, second]) == 60
     part = second | {"seconds": 70.0, "fraction": 0.25}
-    assert epoch_seconds([first | {"fraction": 1.0}, part]) == 120
-    assert epoch_seconds([first, part, second | {"fraction": 1.0}]) == 60  # resumed with a higher limit
+    assert epoch_seconds([first, part]) == 120
+    assert epoch_seconds([first, part, second]) == 60  # resumed with a higher limit
 
 
 def test_the_time_of_a_part_of_an_epoch_counts_toward_the_rest():
     history = [
-        {"epoch": 1, "seconds": 100.0},
+        {"epoch": 1, "seconds": 100.0, "fraction": 1.0},
         {"epoch": 2, "seconds": 150.0, "fraction": 0.5},
     ]
     progress = Progress(epoch=2, step_in_epoch=6, seconds=160.0, history=history)
@@ -97,13 +99,13 @@ def test_the_time_of_a_part_of_an_epoch_counts_toward_the_rest():
 
 
 def test_the_number_of_epochs_has_the_part_of_the_last_one():
-    rows = [{"epoch": 1}, {"epoch": 2, "fraction": 0.25}, {"epoch": 2, "fraction": 1.0}]
+    rows = [{"epoch": n, "fraction": part} for n, part in ((1, 1.0), (2, 0.25), (2, 1.0))]
     assert [epochs_trained(rows[:end]) for end in range(4)] == [0, 1, 1.25, 2]
 
 
 def test_the_line_of_an_epoch_has_its_own_seconds():
-    losses = {"train_loss": 1.0, "validation_loss": 2.0, "best": True}
-    rows = [{"epoch": n, "seconds": 10.0 * n, **losses} for n in (1, 2)]
+    others = {"train_loss": 1.0, "validation_loss": 2.0, "best": True, "fraction": 1.0}
+    rows = [{"epoch": n, "seconds": 10.0 * n, **others} for n in (1, 2)]
     progress = Progress(epoch=3, seconds=20.0, best_epoch=2, history=rows)
     text = epoch_text(progress, TrainingConfig(epochs=4))
     assert text == (

@@ -31,7 +31,7 @@ def test_starts_and_the_end_are_recorded_and_told(small_runs, tmp_path):
     assert json.loads(run.record.read_text()) == record  # nothing was left to train
 
 
-def test_a_run_of_an_older_version_has_a_report_without_them(small_runs, tmp_path):
+def test_a_run_without_a_record_has_a_report_without_it(small_runs, tmp_path):
     shutil.copytree(small_runs["listops_run"], tmp_path / "run")
     run = RunDirectory(tmp_path / "run")
     run.record.unlink()

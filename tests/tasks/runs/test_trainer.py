@@ -205,8 +205,6 @@ def test_a_run_is_its_steps_written_out(tmp_path, monkeypatch):
 def test_of_epochs_with_the_same_score_that_of_the_lower_loss_is_the_best(score, loss, better):
     assert Progress().is_best(score, loss)
     assert Progress(best=1.0, best_loss=0.5).is_best(score, loss) == better
-    older = Progress(best=1.0, best_epoch=1, history=[{"validation_loss": 0.5}])  # without best_loss
-    assert older.is_best(score, loss) == better
 
 
 def test_an_epoch_can_be_the_best_one_and_lower_the_rate(tmp_path):
