@@ -97,8 +97,7 @@ class WordEmbedding(nn.Module):
             (n, E).
         """
         scale = self.weight[: self._first_words].float().std(0, correction=0)  # NumPy has no bfloat16
-        plain = [undo_escapes(word) for word in words]
-        return torch.from_numpy(draw_vectors(plain, scale.cpu().numpy(), seed=0)).to(self.weight)
+        return torch.from_numpy(draw_vectors(words, scale.cpu().numpy())).to(self.weight)
 
     def save_vectors(self) -> None:
         """Include frozen vectors in the state dict from now on, if they are not."""
@@ -121,19 +120,18 @@ class WordEmbedding(nn.Module):
         return self._ids.get(escape(word).lower()) if row is None else row
 
 
-def draw_vectors(words: Sequence[str], scale: NDArray[np.floating], *, seed: int) -> NDArray[np.float32]:
-    """Draw normally distributed vectors; each depends only on its word, the seed and the scale.
+def draw_vectors(words: Sequence[str], scale: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Draw normally distributed vectors; each depends only on its word, in either spelling, and the scale.
 
     Args:
         words: n words.
         scale: standard deviation of each dimension, (E,).
-        seed: seed of the random vectors, at least 0.
     Returns:
         (n, E).
     """
     vectors = np.zeros((len(words), len(scale)), dtype=np.float32)
     for row, word in enumerate(words):
-        digest = hashlib.sha256(word.encode(errors="surrogatepass")).digest()
-        generator = np.random.default_rng([seed, int.from_bytes(digest, "little")])
+        digest = hashlib.sha256(undo_escapes(word).encode(errors="surrogatepass")).digest()
+        generator = np.random.default_rng([0, int.from_bytes(digest, "little")])
         vectors[row] = scale * generator.standard_normal(len(scale))
     return vectors

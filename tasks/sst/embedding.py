@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from safetensors.torch import load_file
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import read_metadata
 from tasks.runs.errors import UserError
-from tasks.spelling.escapes import undo_escapes
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
-from tasks.sst.vectors import Vectors, load_vectors
 
 EMBEDDING = "embedding"
 """The key of `describe` in the metadata of a checkpoint."""
@@ -25,18 +22,6 @@ WORDS = Path(__file__).with_name("pretrained") / "words.safetensors"
 
 
 Embedding = WordEmbedding | ContextualEmbedding
-
-
-def treebank_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
-    """Load word vectors; look up the treebank's spelling (`-lrb-`) in each file, or else plain text (`(`).
-
-    Args:
-        names: names of files, or of vectors in an installed package.
-        words: in lower case.
-    Raises:
-        UserError: a file is missing or bad.
-    """
-    return load_vectors(names, words, seed=0, spellings=[undo_escapes(word) for word in words])
 
 
 def describe(embedding: Embedding) -> Any:

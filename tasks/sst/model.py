@@ -26,8 +26,8 @@ from tasks.spelling.words import split_as_treebank
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import Batch, PhraseData, unlabeled_phrases, unlabeled_sentences
-from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore, treebank_vectors
-from tasks.sst.vectors import coverage_text, shortened
+from tasks.sst.embedding import EMBEDDING, Embedding, describe, restore
+from tasks.sst.vectors import coverage_text, load_vectors, shortened
 
 CLASSES = {
     2: ("- negative", "+ positive"),
@@ -126,7 +126,7 @@ class SentimentModel(Classifier):
             print(text, file=sys.stderr)
             return
         try:
-            vectors = treebank_vectors(names, words)
+            vectors = load_vectors(names, words)
             size = vectors.values.shape[1]
             if size != embedding.embedding_size:
                 raise UserError(f"{' '.join(names)}: expected {embedding.embedding_size} numbers, got {size}")

@@ -17,11 +17,11 @@ from tasks.sst.config import PAPER_DIMENSIONS, SentimentConfig, presets_of
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.dataset import PhraseData
 from tasks.sst.download import fetch
-from tasks.sst.embedding import WORDS, treebank_vectors
+from tasks.sst.embedding import WORDS
 from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import SentimentModel
 from tasks.sst.treebank import LabeledTree, Treebank, phrases, read_directory, read_trees, sentences
-from tasks.sst.vectors import coverage_text
+from tasks.sst.vectors import coverage_text, load_vectors
 
 PRETRAINED = {classes: WORDS.with_name(f"sst{classes}.safetensors") for classes in (2, 5)}
 """The trained models that come with the project, by number of classes."""
@@ -93,7 +93,7 @@ def _initial_model(config: SentimentConfig, splits: Splits[LabeledData]) -> Sent
     vocabulary = sorted(
         {word.lower() for dataset in datasets for tree in dataset.trees for word in tree.words}
     )
-    vectors = treebank_vectors(config.vectors, vocabulary)
+    vectors = load_vectors(config.vectors, vocabulary)
     print(coverage_text(vectors, vocabulary, config.vectors), flush=True)
     dimensions = vectors.values.shape[1]
     if config.preset == "paper" and dimensions != PAPER_DIMENSIONS:

@@ -25,6 +25,7 @@ from tasks.classifiers.word_embedding import draw_vectors
 from tasks.runs.errors import UserError
 from tasks.runs.files import atomic_path
 from tasks.runs.progress import progress_bar
+from tasks.spelling.escapes import undo_escapes
 from tasks.sst.vector_files import Block, VectorFile, find_vector_file, read_blocks
 
 INSTALLED = "glove-6b-50d"
@@ -56,23 +57,19 @@ class _Table(NamedTuple):
     deviation: float
 
 
-def load_vectors(
-    names: Sequence[str], words: Sequence[str], *, seed: int, spellings: Sequence[str] | None = None
-) -> Vectors:
-    """Look up words, exactly as they are written, and concatenate the vectors of several files.
+def load_vectors(names: Sequence[str], words: Sequence[str]) -> Vectors:
+    """Look up words, and concatenate the vectors of several files.
 
-    If a file lacks a word, its part of the vector is zero. If all files lack a word, its vector is random:
-    normally distributed with the standard deviation of each file's numbers. It depends only on the word, the
-    seed and the files.
+    A word is looked up in each file as it is written or else in plain text: `(` for `-lrb-`. If a file lacks
+    a word, its part of the vector is zero. If all files lack a word, its vector is random: normally
+    distributed with the standard deviation of each file's numbers. It depends only on the word, in either
+    spelling, and on the files.
 
     Args:
         names: paths of files in GloVe's text format, plain, compressed (.gz, .bz2, .xz) or inside a zip file
             (.zip, or FILE.zip:MEMBER if it contains several), or `INSTALLED`. If a file has a word more than
             once, the first vector counts.
-        words: the words to look up.
-        seed: seed of the random vectors, at least 0.
-        spellings: another spelling of each word, to look up in a file that lacks the word itself. A random
-            vector depends on it, not on the word.
+        words: the words to look up, which may be spelled as in the Penn Treebank.
     Returns:
         One row for each of `words`.
     Raises:
@@ -81,13 +78,13 @@ def load_vectors(
     """
     if not names:
         raise UserError("expected at least one file of vectors, got none")
-    spellings = words if spellings is None else spellings
+    plain_words = [undo_escapes(word) for word in words]
     blocks, found, deviations = [], [], []
     for name in names:
         table = _load_installed() if name == INSTALLED else _load_table(find_vector_file(name))
-        rows = _row_indices(table.words, {*words, *spellings})
-        pairs = zip(words, spellings, strict=True)
-        indices = np.array([rows.get(word, rows.get(other, -1)) for word, other in pairs], dtype=np.int64)
+        rows = _row_indices(table.words, {*words, *plain_words})
+        pairs = zip(words, plain_words, strict=True)
+        indices = np.array([rows.get(word, rows.get(plain, -1)) for word, plain in pairs], dtype=np.int64)
         is_known = indices >= 0
         block = np.zeros((len(words), table.values.shape[1]), dtype=np.float32)
         block[is_known] = table.values[indices[is_known]]
@@ -97,7 +94,7 @@ def load_vectors(
     vectors = Vectors(np.concatenate(blocks, axis=1), np.stack(found, axis=1))
     scale = np.concatenate(deviations)
     missing = np.flatnonzero(~vectors.found.any(axis=1)).tolist()
-    vectors.values[missing] = draw_vectors([spellings[row] for row in missing], scale, seed=seed)
+    vectors.values[missing] = draw_vectors([words[row] for row in missing], scale)
     return vectors
 
 

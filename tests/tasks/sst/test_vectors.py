@@ -14,7 +14,6 @@ import pytest
 
 from tasks.runs.errors import UserError
 from tasks.sst import vector_files, vectors
-from tasks.sst.embedding import treebank_vectors
 from tasks.sst.vectors import Vectors, coverage_text, load_vectors
 
 ODD = ["a\u00a0b", "\u0085", ". . .", "at name@domain.com", "\u2028", "3", "-0.5", "n't", "naïve", "\x1c"]
@@ -49,8 +48,8 @@ def made_up(words, dimension, seed=0):
     return text, values.astype(np.float32)
 
 
-def values_of(name, words, seed=1):
-    return load_vectors([name], words, seed=seed).values
+def values_of(name, words):
+    return load_vectors([name], words).values
 
 
 def times_read(monkeypatch):
@@ -82,7 +81,7 @@ def test_odd_words_in_every_container(tmp_path, monkeypatch, block):
     asked = [*reversed(words), "the"]
     for name in names:
         for _ in range(2):  # as text, from the cache
-            found = load_vectors([name], asked, seed=1)
+            found = load_vectors([name], asked)
             assert found.found.all(), name
             assert np.array_equal(found.values, [*reversed(expected), expected[0]]), name
             assert found.values.dtype == np.float32
@@ -107,32 +106,31 @@ def test_words_that_are_no_utf8_stand_in_nobodys_way(tmp_path):
 def test_several_files_stand_side_by_side(tmp_path):
     first = write(tmp_path / "first.txt", line("a", 1, 2) + line("b", 3, 4))
     second = write(tmp_path / "second.txt", line("b", 5, 6, 7) + line("c", 8, 9, 10))
-    found = load_vectors([first, second], ["a", "b", "c", "A"], seed=1)
+    found = load_vectors([first, second], ["a", "b", "c", "A"])
     assert found.values[:3].tolist() == [[1, 2, 0, 0, 0], [3, 4, 5, 6, 7], [0, 0, 8, 9, 10]]
     assert found.found.tolist() == [[True, False], [True, True], [False, True], [False, False]]
     assert (found.values[3] != 0).all()
-    assert load_vectors([first, second], [], seed=1).values.shape == (0, 5)
+    assert load_vectors([first, second], []).values.shape == (0, 5)
 
 
 def test_parentheses_have_their_vectors_in_either_spelling(tmp_path):
     name = write(tmp_path / "vectors.txt", line("(", 1, 2) + line("-rrb-", 3, 4) + line(")", 5, 6))
-    vectors = treebank_vectors([name], ["-lrb-", "-rrb-", "film"])
+    vectors = load_vectors([name], ["-lrb-", "-rrb-", "film"])
     assert vectors.found.tolist() == [[True], [True], [False]]
     assert vectors.values[:2].tolist() == [[1, 2], [3, 4]]
     other = write(tmp_path / "other.txt", line("-lrb-", 7) + line("-rrb-", 8) + line("film", 9))
-    assert treebank_vectors([name, other], ["-lrb-", "-rrb-"]).values.tolist() == [[1, 2, 7], [3, 4, 8]]
+    assert load_vectors([name, other], ["-lrb-", "-rrb-"]).values.tolist() == [[1, 2, 7], [3, 4, 8]]
 
 
-def test_a_drawn_vector_depends_on_its_word_the_seed_and_the_files_alone(tmp_path):
+def test_a_drawn_vector_depends_on_its_word_and_the_files_alone(tmp_path):
     text, values = made_up([f"w{number}" for number in range(30)], 400)
     name, other = write(tmp_path / "a.txt", text), write(tmp_path / "b.txt", line("w", 100, -100))
     alone = values_of(name, ["odd"])[0]
     assert np.array_equal(values_of(name, ["w1", "other", "odd", "odd\udcff"])[2], alone)
-    assert np.array_equal(load_vectors([name, other], ["odd"], seed=1).values[0, :400], alone)
-    assert not np.isin(alone, values_of(name, ["odd"], seed=2)).any()
+    assert np.array_equal(load_vectors([name, other], ["odd"]).values[0, :400], alone)
     assert not np.isin(alone, values_of(name, ["even"])).any()
     assert np.std(alone) == pytest.approx(np.std(values), rel=0.15)
-    assert np.abs(load_vectors([name, other], ["odd"], seed=1).values[0, 400:]).max() > 10
+    assert np.abs(load_vectors([name, other], ["odd"]).values[0, 400:]).max() > 10
 
 
 def test_a_drawn_vector_deviates_as_the_numbers_of_its_file_do_from_their_mean(tmp_path):
@@ -279,7 +277,7 @@ def test_what_is_no_file_of_vectors_is_refused(tmp_path):
     with pytest.raises(UserError, match="no such file"):
         values_of("a\0b", ["a"])
     with pytest.raises(UserError, match="expected at least one file of vectors, got none"):
-        load_vectors([], ["a"], seed=1)
+        load_vectors([], ["a"])
 
 
 def test_damaged_and_unfit_archives_are_refused(tmp_path):
@@ -338,7 +336,7 @@ class TestInstalledPackage:
             pyarrow.table({"index": ["the", "n't", "naïve"]}), package / "glove_6B_index.parquet"
         )
         other = write(tmp_path / "a.txt", line("the", 1, 2))
-        found = load_vectors(["glove-6b-50d", other], ["naïve", "the", "odd"], seed=1)
+        found = load_vectors(["glove-6b-50d", other], ["naïve", "the", "odd"])
         assert np.array_equal(found.values[:2, :50], values[[2, 0]])
         assert found.found.tolist() == [[True, False], [True, True], [False, False]]
         assert (found.values[2] != 0).all()
