@@ -44,7 +44,6 @@ VALIDATION_EVERY = 10
 
 SIDES = ("left formula", "right formula")
 
-Read = TypeVar("Read")
 Result = TypeVar("Result")
 
 SplitName = Literal["full", "A", "B", "C"]
@@ -182,17 +181,17 @@ def make_pair(left: str, right: str) -> FormulaPair:
     Raises:
         FormulaError: a text is not a formula.
     """
-    first, second = for_both(parse, *for_both(tokenize, left, right))
+    first, second = for_both(lambda text: parse(tokenize(text)), left, right)
     label = RELATIONS.index(relation(first.table, second.table))
     return FormulaPair(first.tokens, second.tokens, label, max(first.operations, second.operations))
 
 
-def for_both(function: Callable[[Read], Result], left: Read, right: Read) -> tuple[Result, Result]:
+def for_both(function: Callable[[str], Result], left: str, right: str) -> tuple[Result, Result]:
     """Apply a function to both formulas of a pair.
 
     Args:
         function: reads one formula.
-        left, right: the formulas, in any form.
+        left, right: the formulas.
     Raises:
         FormulaError: the function raised it; the message says for which of the two.
     """

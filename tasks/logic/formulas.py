@@ -70,36 +70,16 @@ def tokenize(text: str) -> list[str]:
     """Split a formula into tokens; spaces around parentheses are optional.
 
     Args:
-        text: one formula.
-    Raises:
-        FormulaError: a word is not in the vocabulary.
+        text: one formula. Whether it is well-formed is checked by `parse`.
     Example:
         >>> tokenize("(a (or b))")
         ['(', 'a', '(', 'or', 'b', ')', ')']
     """
-    tokens = text.replace(OPEN, f" {OPEN} ").replace(CLOSE, f" {CLOSE} ").split()
-    encode(tokens)
-    return tokens
-
-
-def encode(tokens: Sequence[str]) -> bytes:
-    """Convert tokens to ids of one byte each, which start at 1; 0 is padding.
-
-    Args:
-        tokens: words and parentheses.
-    Raises:
-        FormulaError: a word is not in the vocabulary.
-    """
-    for position, token in enumerate(tokens):
-        if token not in IDS:
-            raise FormulaError(
-                f"unknown word {token[:60]!r} at token {position + 1}: expected one of {' '.join(TOKENS)}"
-            )
-    return bytes([IDS[token] for token in tokens])
+    return text.replace(OPEN, f" {OPEN} ").replace(CLOSE, f" {CLOSE} ").split()
 
 
 def decode(ids: Iterable[int]) -> list[str]:
-    """Convert ids to tokens; the inverse of `encode`.
+    """Convert token ids to tokens.
 
     Args:
         ids: integers from 1; padding, 0, is dropped.
@@ -139,7 +119,8 @@ def parse(tokens: Sequence[str], *, allow_redundant: bool = False) -> Formula:
     Returns:
         Its truth table, tree and number of operations.
     Raises:
-        FormulaError: the parentheses do not match, or the formula is malformed; the message names the token.
+        FormulaError: a word is not in the vocabulary, the parentheses do not match, or the formula is
+            malformed; the message names the token.
     Example:
         >>> formula = parse(tokenize("( a ( or ( not a ) ) )"))
         >>> formula.tree, formula.operations, formula.table == TAUTOLOGY
@@ -164,7 +145,9 @@ def parse(tokens: Sequence[str], *, allow_redundant: bool = False) -> Formula:
             open_groups[-1] += [token, position]
             position += 1
         else:
-            raise FormulaError(f"unknown word {token[:60]!r} at token {number}")
+            raise FormulaError(
+                f"unknown word {token[:60]!r} at token {number}: expected one of {' '.join(TOKENS)}"
+            )
     if len(open_groups) > 1:
         raise FormulaError(f"{len(open_groups) - 1} unmatched ( at the end")
     if len(open_groups[0]) != 1 or not isinstance(open_groups[0][0], Formula):
