@@ -215,7 +215,7 @@ class Classifier(nn.Module, HubMixin, pipeline_tag="text-classification"):
             if key not in metadata:
                 raise UserError(f"{path}: not a checkpoint of this task (it lacks {key})")
         arguments = {key: metadata.pop(key) for key in cls.saved_arguments}
-        names = metadata.pop(CLASS_NAMES, None)  # checkpoints of 0.2.0 have none
+        names = metadata.pop(CLASS_NAMES, None)  # those that come with the project have none
         saved = read_config(cls.config_class, metadata, path)
         config = config or saved
         check_architecture(saved, config, path)

@@ -13,7 +13,6 @@ import tyro
 
 from ordered_memory.trace import Trace
 from tasks.classifiers.classification import LabeledData
-from tasks.classifiers.config import ClassifierConfig
 from tasks.classifiers.evaluation import CROSS
 from tasks.classifiers.report import (
     accuracy_plots,
@@ -151,7 +150,7 @@ def _f1_note(results: Sequence[Mapping[str, Any]]) -> str:
     """The conventions of F1 and, if it is the same in all of these results, the number of trees."""
     if not results:
         return ""
-    counts = {result.get("scored_trees") for result in results}
+    counts = {result["scored_trees"] for result in results}
     note = scores_note(results[0]["punctuation"], counts.pop() if len(counts) == 1 else None)
     return f"F1: {'; '.join(results[0]['span_f1'])}. {note}"
 
@@ -190,8 +189,7 @@ def run_report(
     path.parent.mkdir(parents=True, exist_ok=True)
     check_writable_file("--output", path)
     table = make_table(runs)
-    tests = [_test_data(run) for run in runs.values()]
-    if any(test != tests[0] for test in tests):
+    if len({(run.results["part"], digest_of_test_data(run.results)) for run in runs.values()}) > 1:
         table = replace(table, note=f"{DIFFERENT_TESTS.format(task.unit)} {table.note}".rstrip())
     results = {name: run.results for name, run in runs.items()}
     confusions = [
@@ -237,6 +235,10 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
             raise UserError(f"{directory}: {missing}")
         if files.results_text(results_text) is None or results["unit"] != task.unit:
             raise UserError(f"{files.results}: not the results of a run of this task")
+        if digest_of_test_data(results) is None:
+            raise UserError(
+                f"{files.results}: does not say which data the run was tested on; --resume tests it again"
+            )
         config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)
         found.append(FinishedRun(files, config, results))
     classes = {tuple(run.results["classes"]): run.files.path for run in found}
@@ -281,12 +283,10 @@ def _name(run: FinishedRun, runs: Iterable[FinishedRun], *, leave_out: Collectio
 def _options(run: FinishedRun) -> dict[str, Any]:
     """The options that results depend on: --devices multiplies the batch size.
 
-    Files of data may have moved, so digests of the data replace their names, or the sizes of the groups of
-    test data if an older version trained the run.
+    Files of data may have moved, so digests of the data replace their names.
     """
-    data = run.results.get("data", _test_sizes(run))
     return {
-        option: data if is_data_path(option, value) else value
+        option: run.results["data"] if is_data_path(option, value) else value
         for option, value in vars(run.config).items()
         if option not in COMPUTE_OPTIONS - {"devices", "precision"}
     }
@@ -324,22 +324,7 @@ def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[st
 
 def _parts(runs: Mapping[str, FinishedRun]) -> str:
     """The parts of the data that the runs were tested on: test, or validation where there is no test part."""
-    return " and ".join(dict.fromkeys(run.results.get("part", "test") for run in runs.values()))
-
-
-def _test_sizes(run: FinishedRun) -> dict[str, dict[str, int]]:
-    """The number of test examples in each group."""
-    groups = run.results["accuracy_by"].items()
-    return {title: {name: size for name, (_, size) in rows.items()} for title, rows in groups}
-
-
-def _test_data(run: FinishedRun) -> tuple[Any, ...]:
-    """What identifies the test data of a run: sizes, and a digest or, of an older version, the seed."""
-    sizes = _test_sizes(run)
-    part = run.results.get("part")
-    config: ClassifierConfig = run.config
-    identity = digest_of_test_data(run.results) or (config.seed_of_data if config.generates_data else None)
-    return part, run.results["examples"], sizes, identity
+    return " and ".join(dict.fromkeys(run.results["part"] for run in runs.values()))
 
 
 def _side_by_side(task: ClassifierTask[Any], runs: Mapping[str, FinishedRun]) -> list[Trace]:

@@ -64,7 +64,7 @@ def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
     for title, groups in results["accuracy_by"].items():
         values |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
     values |= f1_scores(results)
-    if results.get("valid_trees"):
+    if results["valid_trees"]:
         values["valid trees"] = results["valid_trees"]["model"]
     return values
 
@@ -77,9 +77,7 @@ def f1_scores(results: Mapping[str, Any], name: str = "model") -> dict[str, floa
         name: "model" for the induced trees, or a baseline.
     """
     return {
-        f"F1, {convention.split(',')[0]}": scores[name]
-        for convention, scores in results["span_f1"].items()
-        if name in scores  # older versions may have had other baselines
+        f"F1, {convention.split(',')[0]}": scores[name] for convention, scores in results["span_f1"].items()
     }
 
 

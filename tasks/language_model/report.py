@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from torch import Tensor
@@ -122,7 +121,7 @@ def _rows(results: dict[str, Any]) -> list[list[Any]]:
         [
             split,
             *(
-                results.get(f"{split}_{name}")
+                results[f"{split}_{name}"]
                 for name in ("perplexity", "unigram_perplexity", "loss", "tokens", "unknown")
             ),
         ]
@@ -131,5 +130,5 @@ def _rows(results: dict[str, Any]) -> list[list[Any]]:
 
 
 def _uses_context(results: dict[str, Any]) -> bool:
-    """Whether the model is better than word frequencies; results of version 0.2.0 do not say."""
-    return bool(results["test_perplexity"] < results.get("test_unigram_perplexity", math.inf))
+    """Whether the model is better than word frequencies."""
+    return bool(results["test_perplexity"] < results["test_unigram_perplexity"])

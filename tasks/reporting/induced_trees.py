@@ -55,11 +55,11 @@ def scores_text(results: Mapping[str, Any]) -> list[str]:
     Args:
         results: the results of an evaluation: `span_f1` from `score_trees`, `valid_trees` from
             `valid_fractions`, `scored_trees`, the number of trees of the model, and `punctuation`, which says
-            how it was handled. Results of older versions may lack the second and the third.
+            how it was handled.
     Returns:
         Lines; none for a model without trees.
     """
-    scores, valid, punctuation = results["span_f1"], results.get("valid_trees"), results["punctuation"]
+    scores, valid, punctuation = results["span_f1"], results["valid_trees"], results["punctuation"]
     if not scores:
         return []
     parts: dict[str, Mapping[str, float]] = {
@@ -70,7 +70,7 @@ def scores_text(results: Mapping[str, Any]) -> list[str]:
     for title, rows in parts.items():
         lines.append(f"\n{title}")
         lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
-    return [*lines, "", *wrap(scores_note(punctuation, results.get("scored_trees"), valid))]
+    return [*lines, "", *wrap(scores_note(punctuation, results["scored_trees"], valid))]
 
 
 def scores_tables(results: Mapping[str, Any]) -> list[Table]:
@@ -81,7 +81,7 @@ def scores_tables(results: Mapping[str, Any]) -> list[Table]:
     Returns:
         One table; none for a model without trees.
     """
-    scores, valid, punctuation = results["span_f1"], results.get("valid_trees"), results["punctuation"]
+    scores, valid, punctuation = results["span_f1"], results["valid_trees"], results["punctuation"]
     if not scores:
         return []
     names = next(iter(scores.values()))
@@ -93,7 +93,7 @@ def scores_tables(results: Mapping[str, Any]) -> list[Table]:
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=scores_note(punctuation, results.get("scored_trees"), valid),
+            note=scores_note(punctuation, results["scored_trees"], valid),
         )
     ]
 

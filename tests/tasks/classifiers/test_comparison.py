@@ -18,8 +18,6 @@ from tasks.logic.task import LEFT_OUT
 from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
 
-FILES = ("config", "results")
-
 
 def train(task, *options):
     assert MAIN[task](["train", *TINY[task].split(), *map(str, options)]) == 0
@@ -229,8 +227,9 @@ def test_results_on_validation_data_are_called_so(small_runs, tmp_path, capsys):
 
 def finished(config, accuracy, groups, f1=None, **baselines):
     span_f1 = {} if f1 is None else {"corpus level, with": {"model": f1, **baselines}}
-    results = {"accuracy": accuracy, "accuracy_by": groups, "span_f1": span_f1, "punctuation": "none"}
-    return FinishedRun(None, config, results)
+    results = {"part": "test", "accuracy": accuracy, "accuracy_by": groups, "data": {}}
+    trees = {"span_f1": span_f1, "scored_trees": 9, "punctuation": "none"}
+    return FinishedRun(None, config, results | trees)
 
 
 def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
@@ -317,29 +316,13 @@ def test_other_test_data_are_pointed_out(tmp_path, capsys):
     assert "The models were tested on different expressions." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("common", "other", "moved", "noted"),
-    [
-        ({}, {}, 0, False),
-        ({}, {"seed": 9}, 0, True),
-        ({}, {"data_seed": 9}, 0, True),
-        ({}, {}, 1, True),
-        ({"data_dir": "texts"}, {"seed": 9}, 0, False),
-    ],
-)
-def test_tests_of_older_versions_differ_in_the_seed_of_what_is_drawn_or_in_the_sizes_of_groups(
-    small_runs, tmp_path, capsys, common, other, moved, noted
-):
-    for name, options, change in (("a", common, 0), ("b", common | other, moved)):
-        shutil.copytree(small_runs["listops_run"], tmp_path / name)
-        config, results = (json.loads((tmp_path / name / f"{of}.json").read_text()) for of in FILES)
-        del results["data"]
-        first, *_, last = results["accuracy_by"]["tokens"].values()
-        first[1], last[1] = first[1] + change, last[1] - change
-        for of, values in zip(FILES, (config | options, results | {"span_f1": {}}), strict=True):
-            (tmp_path / name / f"{of}.json").write_text(json.dumps(values))
-    assert MAIN["listops"](["report", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
-    assert ("tested on different expressions" in capsys.readouterr().out) == noted
+def test_results_that_do_not_say_what_was_tested_are_refused(small_runs, tmp_path, capsys):
+    run = Path(shutil.copytree(small_runs["listops_run"], tmp_path / "run"))
+    results = json.loads((run / "results.json").read_text())
+    del results["data"]
+    (run / "results.json").write_text(json.dumps(results))
+    assert MAIN["listops"](["report", str(run)]) == 2
+    assert "results.json: does not say which data the run was tested on; --resume" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("digest", ["same", "other"])
