@@ -17,17 +17,15 @@ ALTERNATIVE = (
 )
 
 
-def fetch(cache: Path | None = None) -> Path:
-    """Download train0 … train12 and test0 … test12, unless they are in the cache.
+def fetch() -> Path:
+    """Download train0 … train12 and test0 … test12, unless they are in the user's cache.
 
-    Args:
-        cache: directory; by default a subdirectory of the user's cache.
     Returns:
         The directory with the files.
     Raises:
         UserError: see `tasks.classifiers.downloads.download`.
     """
-    directory = cache or cache_directory("logic")
+    directory = cache_directory("logic")
     for line in CHECKSUMS.read_text(encoding="utf-8").splitlines():
         name, checksum = line.split()
         download(HOME + name, checksum, directory, ALTERNATIVE)

@@ -17,17 +17,15 @@ ALTERNATIVE = (
 )
 
 
-def fetch(cache: Path | None = None) -> Path:
-    """Download the archive, unless it is in the cache, and unpack train.txt, dev.txt and test.txt.
+def fetch() -> Path:
+    """Download the archive, unless it is in the user's cache, and unpack train.txt, dev.txt and test.txt.
 
-    Args:
-        cache: directory; by default a subdirectory of the user's cache.
     Returns:
         The directory with the files.
     Raises:
         UserError: see `tasks.classifiers.downloads.download`.
     """
-    directory = cache or cache_directory("sst")
+    directory = cache_directory("sst")
     with zipfile.ZipFile(download(URL, CHECKSUM, directory, ALTERNATIVE)) as archive:
         for name in FILES:  # unpacked every time, since files in the cache may have been changed
             write_atomically(directory / name, archive.read(f"trees/{name}"))

@@ -240,18 +240,19 @@ def test_official_files_are_fetched_once_and_checked(tmp_path, monkeypatch):
         "".join(f"{name} sha256:{pooch.file_hash(str(home / name))}\n" for name in file_names())
     )
     monkeypatch.setattr(download, "CHECKSUMS", registry)
+    monkeypatch.setattr(download, "cache_directory", lambda name: cache)
     with served(home) as url:
         monkeypatch.setattr(download, "HOME", url)
-        assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+        assert read_directory(download.fetch()) == generate(300, seed=1)
         (cache / "train3").write_text("changed")
         (home / "train4").write_text("tampered")
-        assert read_directory(download.fetch(cache)) == generate(300, seed=1)
+        assert read_directory(download.fetch()) == generate(300, seed=1)
         (cache / "train4").unlink()
         with pytest.raises(UserError, match=r"cannot download .*train4 .*--data-dir"):
-            download.fetch(cache)
+            download.fetch()
     (cache / "train5").unlink()
     with pytest.raises(UserError, match=r"cannot download .*--generated 500000"):
-        download.fetch(cache)
+        download.fetch()
 
 
 def test_the_checksums_are_of_the_official_files():

@@ -20,15 +20,17 @@ def test_the_archive_is_fetched_once_and_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "CHECKSUM", f"sha256:{pooch.file_hash(str(home / 'trees.zip'))}")
     with served(home) as url:
         monkeypatch.setattr(download, "URL", f"{url}trees.zip")
-        assert download.fetch(cache) == cache
+        monkeypatch.setattr(download, "cache_directory", lambda name: cache)
+        assert download.fetch() == cache
         (home / "trees.zip").write_text("tampered")
         (cache / "dev.txt").write_text("changed")
-        download.fetch(cache)
+        download.fetch()
         assert {name: (cache / name).read_text() for name in FILES} == {
             name: f"(2 {name})\n" for name in FILES
         }
+        monkeypatch.setattr(download, "cache_directory", lambda name: tmp_path / "other")
         with pytest.raises(UserError, match=r"cannot download .*trees\.zip .*--data-dir"):
-            download.fetch(tmp_path / "other")
+            download.fetch()
     instead = r"use --data-dir .* train\.txt, dev\.txt, test\.txt, or --generated"
     with pytest.raises(UserError, match=instead):
-        download.fetch(tmp_path / "other")
+        download.fetch()
