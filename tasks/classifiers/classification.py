@@ -185,18 +185,10 @@ class ClassificationObjective:
         batches = bucketed_batches(lengths[examples].sum(1), batch_size, seed=self.config.seed, epoch=epoch)
         return [examples[batch] for batch in batches]
 
-    def training_batch(self, indices: Indices) -> Any:
-        """Collate training examples to a batch.
-
-        Args:
-            indices: (B,) int64.
-        """
-        return self.train.batch(indices)
-
     def shard(self, batch: Indices, rank: int, world_size: int) -> Shard:
         indices = batch[rank::world_size]
         has_examples = len(indices) > 0  # the last batch may be smaller than the number of processes
-        return Shard(self.training_batch(indices if has_examples else batch[:1]), len(batch), has_examples)
+        return Shard(self.train.batch(indices if has_examples else batch[:1]), len(batch), has_examples)
 
     def validation_batches(self, world_size: int) -> Iterator[Any]:
         batches = _evaluation_indices(self.validation, self.config.evaluation_batch_size)

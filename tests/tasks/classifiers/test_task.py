@@ -64,7 +64,7 @@ def test_processes_share_a_batch():
         assert {part.global_batch_size for part in parts} == {len(batch)}
         assert [part.has_examples for part in parts] == [True, True, len(batch) > 2]
         shared = [part.batch for part in parts if part.has_examples]
-        assert tokens(shared) == tokens([task.training_batch(batch)])
+        assert tokens(shared) == tokens([task.train.batch(batch)])
 
 
 def test_the_tokens_of_a_batch_are_limited_by_the_longer_sentence_of_each_example(monkeypatch):

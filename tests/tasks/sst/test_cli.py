@@ -76,16 +76,16 @@ def test_a_finished_run_resumes_to_its_results(run, capsys):
 def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
     options = ["--average-decay", "0.9", "--epochs", "2", "--phrases", "distinct", "--save-every", "2"]
     assert train(tmp_path / "whole", *options) == 0
-    training_batch, calls = ClassificationObjective.training_batch, 0
+    shard, calls = ClassificationObjective.shard, 0
 
-    def interrupting(self, indices):
+    def interrupting(self, *batch):
         nonlocal calls
         calls += 1
         if calls == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return training_batch(self, indices)
+        return shard(self, *batch)
 
-    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
     assert train(tmp_path / "parts", *options) == 130
     assert main(["train", "--run-dir", str(tmp_path / "parts"), "--resume"]) == 0
     assert results_of(tmp_path / "parts") == results_of(tmp_path / "whole")
