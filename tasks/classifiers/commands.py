@@ -245,13 +245,13 @@ def print_answer(
         A data set with the example, the prediction, and the model.
     Raises:
         UserError: an option is out of range, the texts are not well-formed, or a heat map is asked for and
-            the model has no attention.
+            cannot be written or the model has no attention.
     """
     data = task.model_class.read_text(*config.texts)
     config.check()
     if config.heat_map is not None:
-        if config.heat_map == Path("-") or config.heat_map.is_dir():
-            raise UserError(f"--heat-map must name a file, got '{config.heat_map}'")
+        config.heat_map.parent.mkdir(parents=True, exist_ok=True)
+        check_writable_file("--heat-map", config.heat_map)
         if data.sentence_lengths.max() > LONGEST_DRAWN:
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"

@@ -39,9 +39,8 @@ def save_attention(path: Path, attention: Tensor, tokens: Sequence[str]) -> None
     """Write the heat map of `attention_figure` to a PNG file, atomically.
 
     Args:
-        path: path of the file; its directory is created if it does not exist.
+        path: the file, in a directory that exists.
         attention: attention over the slots at each token, (T, N).
         tokens: T tokens.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, figure_png(attention_figure(attention, tokens)))

@@ -187,6 +187,14 @@ def test_predict_answers_draws_and_saves(run, tmp_path, capsys):
     assert (tmp_path / "new" / "map.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_heat_map_that_cannot_be_written_is_refused_before_the_answer(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert main(["predict", "3", "--heat-map", str(tmp_path / "map.png")]) == 2
+    captured = capsys.readouterr()
+    assert "map.png: no permission to write" in captured.err
+    assert captured.out == ""
+
+
 def test_predict_shows_the_true_tree_where_it_differs_and_writes_no_file_unasked(
     run, tmp_path, monkeypatch, capsys
 ):
@@ -276,8 +284,8 @@ def test_every_hard_test_can_be_named():
         (["evaluate", "--file", "a", "--data-dir", "b"], "--file a and --data-dir b: give one of them"),
         (["evaluate", "--file", "a", "--test", "lra"], "--test lra has its own data: leave out --file"),
         (["evaluate", "--test", "official", "--size", "9"], "--size 9 has no effect with --test official"),
-        (["predict", "3", "--heat-map", ""], "--heat-map must name a file, got '.'"),
-        (["predict", "3", "--heat-map", "-"], "--heat-map must name a file, got '-'"),
+        (["predict", "3", "--heat-map", ""], "--heat-map .: is a directory"),
+        (["predict", "3", "--heat-map", "-"], "--heat-map -: must name a file"),
         (["predict", f"[MAX {'1 ' * 60}]", "--heat-map", "a.png"], "--heat-map draws at most 60 tokens"),
         (["evaluate", "--test", "200-300", "--size", "1", "--num-slots", "99999999999"], "not enough memory"),
         (["evaluate", "--data-dir", "/nowhere"], "/nowhere: no such directory"),
