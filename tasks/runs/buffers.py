@@ -37,7 +37,7 @@ def check_buffers(
         model: as it was built to resume the run.
         saved: the state dict in the checkpoint, of the same shapes.
         initial: the `buffer_digests` with which the run began. A buffer is constant if it was saved as the
-            run began with it. Older versions saved no digests: then all buffers count as constant.
+            run began with it. Checkpoints of 0.5.0 have no digests: then all buffers count as constant.
     Raises:
         UserError: a constant buffer differs; the message names it.
     """
