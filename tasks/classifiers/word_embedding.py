@@ -33,16 +33,24 @@ class WordEmbedding(nn.Module):
         size: E.
         learned: whether the vectors are parameters.
         saved: whether frozen vectors are in the state dict.
+        first_words: number of words, at the start of the vocabulary, that the embedding was first created
+            with; None for all. Words that `extend` adds do not count.
     """
 
     def __init__(
-        self, vocabulary: Sequence[str], size: int, *, learned: bool = False, saved: bool = True
+        self,
+        vocabulary: Sequence[str],
+        size: int,
+        *,
+        learned: bool = False,
+        saved: bool = True,
+        first_words: int | None = None,
     ) -> None:
         super().__init__()
         self.vocabulary = list(vocabulary)
         self._ids = {word: row for row, word in enumerate(self.vocabulary)}
         self.embedding_size, self.learned = size, learned
-        self._first_words = len(self.vocabulary)
+        self.first_words = len(self.vocabulary) if first_words is None else first_words
         self.weight: Tensor
         if learned:
             self.weight = nn.Parameter(torch.randn(len(self.vocabulary) + 1, size))  # the last is unknown
@@ -96,7 +104,7 @@ class WordEmbedding(nn.Module):
         Returns:
             (n, E).
         """
-        scale = self.weight[: self._first_words].float().std(0, correction=0)  # NumPy has no bfloat16
+        scale = self.weight[: self.first_words].float().std(0, correction=0)  # NumPy has no bfloat16
         return torch.from_numpy(draw_vectors(words, scale.cpu().numpy())).to(self.weight)
 
     def save_vectors(self) -> None:

@@ -30,11 +30,14 @@ def describe(embedding: Embedding) -> Any:
     Args:
         embedding: embedding of the model.
     Returns:
-        JSON values: vocabulary and embedding size, or the fingerprint of a contextual encoder.
+        JSON values: vocabulary and embedding size, and `first_words` if words were added later; or the
+        fingerprint of a contextual encoder.
     """
     if isinstance(embedding, ContextualEmbedding):
         return {"fingerprint": embedding.fingerprint}
-    return {"vocabulary": embedding.vocabulary, "size": embedding.embedding_size}
+    words, first = embedding.vocabulary, embedding.first_words
+    later = {} if first == len(words) else {"first_words": first}
+    return {"vocabulary": words, "size": embedding.embedding_size, **later}
 
 
 def restore(config: SentimentConfig, description: Any) -> Embedding:
@@ -58,8 +61,10 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
             raise UserError("--vectors none: the word vectors of this model are from files, not learned")
         return _shared_embedding()
     match description:
-        case {"vocabulary": [str(), *_] as words, "size": int(size)} if size > 0:
-            return WordEmbedding(words, size, learned=config.learns_embeddings)
+        case {"vocabulary": [str(), *_] as words, "size": int(size), **rest} if size > 0:
+            first = rest.get("first_words", len(words))
+            if isinstance(first, int) and 0 < first <= len(words):
+                return WordEmbedding(words, size, learned=config.learns_embeddings, first_words=first)
     raise UserError("not a checkpoint of a sentiment model: it does not describe its embedding")
 
 

@@ -137,11 +137,23 @@ def test_fixed_vectors_are_saved_and_not_trained():
     assert (again.vocabulary, again.embedding_size, again.learned) == (["good"], 6, False)
 
 
+def test_a_saved_model_has_the_random_vectors_that_it_had_before_words_were_added():
+    embedding = WordEmbedding(["good", "bad"], 6)
+    embedding.weight.copy_(torch.randn(2, 6))
+    before = embedding([["odd"]])
+    embedding.extend(["fine"], torch.full((1, 6), 100.0))
+    again = restore(replace(SMALL, vectors=("vectors.txt",)), describe(embedding))
+    again.load_state_dict(embedding.state_dict())
+    assert torch.equal(again([["odd"]]), before)
+    assert torch.equal(again([["Fine"]]), embedding([["fine"]]))
+
+
 @pytest.mark.parametrize(
     "description",
     [
         *(None, {}, {"vocabulary": ["a"]}, {"fingerprint": "x"}, [1]),
         *({"vocabulary": ["a"], "size": 0}, {"vocabulary": [], "size": 6}, {"vocabulary": [1], "size": 6}),
+        *({"vocabulary": ["a"], "size": 6, "first_words": count} for count in (0, 2, "1")),
     ],
 )
 def test_a_model_that_is_not_described_is_refused(description):
