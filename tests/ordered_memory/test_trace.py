@@ -398,6 +398,8 @@ def test_an_output_that_does_not_fit_is_refused() -> None:
         read_output(lstm(x, distances=True), tokens, direction="backward")
     with pytest.raises(ValueError, match=r"zeros at step 2: check lengths and batch_first"):
         read_output(layer(x, lengths=[3, 2]), tokens)
+    with pytest.raises(ValueError, match=r"zeros at step 1: check lengths and batch_first"):
+        read_output(layer(x[:2], lengths=[2, 1]), [["a", "b"], ["c", "d"]])
     with pytest.raises(ValueError, match=r"check direction \(here backward\)"):
         read_output(out, tokens, direction="backward")
     with pytest.raises(ValueError, match="the layer was given no state"):
@@ -437,6 +439,9 @@ def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
             read_distances(torch.zeros(shape), list(tokens))
     with pytest.raises(ValueError, match=r"names of 2 layers, got \['top'\]"):
         read_distances(torch.ones(2, 3), list("abc"), names=["top"])
+    for name, read in (("attention", read_attention), ("distances", read_distances)):
+        with pytest.raises(TypeError, match=f"^expected {name} to be a tensor, got list$"):
+            read([[0.0]], ["a"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -462,8 +462,6 @@ def test_the_learning_rate_goes_with_the_tokens_of_a_step():
     assert optimization.optimizer.param_groups[0]["lr"] == 8.0
 
 
-# The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
-# first but not the second.
 @pytest.mark.parametrize("model", ["onlstm", "lstm"])
 def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
     config = LanguageModelConfig(model=model, learning_rate=0.5, weight_decay=0.25)
@@ -473,6 +471,8 @@ def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
     assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.5, 0.25, 0)
 
 
+# The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
+# first but not the second.
 @pytest.mark.parametrize(
     "losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0), (1.0, 1.0, 1.0, 1.0, 1.5)]
 )
