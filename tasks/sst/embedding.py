@@ -70,7 +70,8 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
 
 def _shared_embedding() -> WordEmbedding:
     """The vectors that come with the project, which its checkpoints share."""
-    values = load_file(WORDS)["weight"]
-    embedding = WordEmbedding(read_metadata(WORDS)["vocabulary"], values.shape[1], saved=False)
+    values, metadata = load_file(WORDS)["weight"], read_metadata(WORDS)
+    first = metadata.get("first_words")
+    embedding = WordEmbedding(metadata["vocabulary"], values.shape[1], saved=False, first_words=first)
     embedding.weight.copy_(values)
     return embedding

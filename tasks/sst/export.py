@@ -14,7 +14,7 @@ from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.saved_config import config_to_dict
-from tasks.sst.embedding import EMBEDDING, SHARED, WORDS
+from tasks.sst.embedding import EMBEDDING, SHARED, WORDS, describe
 from tasks.sst.model import SentimentModel
 from tasks.sst.task import PRETRAINED
 
@@ -32,9 +32,7 @@ def export(checkpoints: Mapping[int, Path], vectors: tuple[str, ...], directory:
     models = {classes: SentimentModel.from_pretrained(path) for classes, path in checkpoints.items()}
     words = _shared_embedding(models, checkpoints)  # checked first: the files belong together
     directory.mkdir(parents=True, exist_ok=True)
-    save_tensors(
-        directory / WORDS.name, _in_16_bits({"weight": words.weight}), {"vocabulary": words.vocabulary}
-    )
+    save_tensors(directory / WORDS.name, _in_16_bits({"weight": words.weight}), describe(words))
     for classes, model in models.items():
         weights = {
             name: tensor for name, tensor in model.state_dict().items() if not name.startswith("embedding.")
@@ -54,7 +52,7 @@ def _shared_embedding(models: Mapping[int, SentimentModel], checkpoints: Mapping
         if not isinstance(embedding, WordEmbedding) or embedding.learned:
             raise UserError(f"{path}: its word vectors are not from files")
         shared = shared or embedding
-        if embedding.vocabulary != shared.vocabulary or not torch.equal(embedding.weight, shared.weight):
+        if describe(embedding) != describe(shared) or not torch.equal(embedding.weight, shared.weight):
             raise UserError(f"{path}: its vocabulary or its vectors differ from those of the other models")
     assert shared is not None, "there are no models to export"
     return shared

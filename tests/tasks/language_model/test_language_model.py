@@ -517,6 +517,18 @@ def test_a_resumed_run_compares_with_the_losses_before():
     assert resumed.average.averaged is not None
 
 
+def test_of_the_options_of_sgd_the_weight_decay_alone_is_that_of_the_checkpoint():
+    first, again = (
+        AveragedSGD(build(ON_LSTM), options(weight_decay=decay, learning_rate=rate))
+        for decay, rate in ((0.25, 8.0), (0.5, 4.0))
+    )
+    again.optimizer.load_state_dict(first.optimizer.state_dict())
+    again.begin_step(Shard(TextBatch(torch.zeros(10, 1), torch.zeros(10, 1), True), 10))
+    (group,) = again.optimizer.param_groups
+    assert (group["weight_decay"], group["lr"]) == (0.25, 4.0)
+    assert again.restored_options == ("weight_decay",)
+
+
 def test_what_is_averaged_is_every_step_from_then_on_and_the_steps_are_those_of_asgd():
     torch.manual_seed(0)
     model, other = build(ON_LSTM).double(), build(ON_LSTM).double()

@@ -101,6 +101,13 @@ def test_a_rate_is_that_of_one_submodule_and_not_of_those_whose_names_begin_alik
     assert rest["params"] == list(model["words"].parameters())
 
 
+def test_the_rate_of_a_submodule_is_that_of_the_checkpoint_and_so_its_option_cannot_change():
+    first, again = (PlateauAdam(Two(), AdamConfig(), {"second": rate}) for rate in (0.01, 0.5))
+    again.optimizer.load_state_dict(first.optimizer.state_dict())
+    assert again.optimizer.param_groups[1]["lr"] == 0.01
+    assert "encoder_learning_rate" in again.restored_options
+
+
 def test_every_rate_falls_on_a_plateau():
     config = AdamConfig(learning_rate=0.1, patience=0, learning_rate_decay=0.5)
     optimization = PlateauAdam(Two(), config, {"second": 0.01})

@@ -9,6 +9,7 @@ import torch
 
 from tasks.classifiers.config import BIDIRECTIONAL, ModelName
 from tasks.classifiers.word_embedding import WordEmbedding
+from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.sst.config import SentimentConfig, presets_of
 from tasks.sst.dataset import PhraseData, unlabeled_phrases
@@ -164,6 +165,18 @@ def test_a_model_that_is_not_described_is_refused(description):
 def test_shared_vectors_are_not_learned():
     with pytest.raises(UserError, match="--vectors none: the word vectors of this model are from files"):
         restore(SMALL, SHARED)
+
+
+def test_shared_vectors_have_the_random_ones_that_they_had_before_words_were_added(tmp_path, monkeypatch):
+    path = tmp_path / "words.safetensors"
+    monkeypatch.setattr("tasks.sst.embedding.WORDS", path)
+    embedding = WordEmbedding(["good", "bad"], 6)
+    embedding.weight.copy_(torch.randn(2, 6))
+    before = embedding([["odd"]])
+    embedding.extend(["fine"], torch.full((1, 6), 100.0))
+    save_tensors(path, {"weight": embedding.weight}, describe(embedding))
+    again = restore(replace(SMALL, vectors=("vectors.txt",)), SHARED)
+    assert torch.equal(again([["odd"]]), before)
 
 
 def test_of_words_that_have_vectors_nothing_is_told(capsys):
