@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 from ordered_memory.baseline_trees import balanced, left_branching
 from ordered_memory.draw import attention_figure, distances_figure, distances_text, tree_svg, tree_text
 from ordered_memory.tree_recovery import from_distances
-from ordered_memory.trees import depth
 
 WORDS = ["[MAX", "2", "9", "]"]
+SPANS = [*((i, i) for i in range(5)), (0, 1), (3, 4), (2, 4), (0, 4)]
+"""The nodes of ((0, 1), (2, (3, 4)))."""
 
 
 def test_terminal_tree_keeps_the_order_of_the_words():
@@ -108,6 +109,24 @@ def test_svg_says_the_sentiment_of_every_node():
     assert svg.count("<text") == 3
 
 
+def test_a_constituent_stands_above_the_middle_of_its_words_and_a_level_above_its_highest_child():
+    places = [31.0, 65.0, 99.0, 133.0, 167.0]  # middles of 34 pixels for each word, after a margin of 14
+    svg = tree_svg(((0, 1), (2, (3, 4))), list("abcde"), sentiment=dict.fromkeys(SPANS, 0.5))
+    assert [float(x) for x in re.findall(r'<text class="leaf" x="([\d.]*)"', svg)] == places
+    assert set(re.findall(r'd="([^"]*)"', svg)) == {
+        *("M48.0 50.0H31.0V68.0", "M48.0 50.0H65.0V68.0", "M150.0 50.0H133.0V68.0", "M150.0 50.0H167.0V68.0"),
+        *("M133.0 32.0H99.0V68.0", "M133.0 32.0H150.0V50.0"),
+        *("M99.0 14.0H48.0V50.0", "M99.0 14.0H133.0V32.0"),
+    }
+    circles = re.findall(r'<circle cx="([\d.]*)" cy="([\d.]*)" r="([\d.]*)"', svg)
+    assert {(float(x), float(y)) for x, y, _ in circles} == {
+        *((place, 68.0) for place in places),
+        *((48.0, 50.0), (150.0, 50.0), (133.0, 32.0), (99.0, 14.0)),
+    }
+    assert {radius for *_, radius in circles} == {"4.5"}
+    assert 'r="4.5" fill="#b85c00"' in tree_svg(0, ["a"], sentiment={(0, 0): -0.5})
+
+
 @pytest.mark.parametrize("value", [None, 1.1, float("nan")])
 def test_a_node_without_sentiment_is_an_error(value):
     values = {(0, 0): 0.0, (1, 1): value, (0, 1): 0.0}
@@ -136,6 +155,7 @@ def test_heat_map_has_the_root_slot_at_the_bottom():
     figure = attention_figure(attention, WORDS)
     (image,) = figure.axes[0].images
     np.testing.assert_array_equal(image.get_array(), attention.T)
+    assert image.get_clim() == (0, 1)  # a color means the same in every figure
     assert figure.axes[0].get_ylim() == (2.5, -0.5)  # row 0 (slot 1) is drawn at the top
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["1", "2", "3"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == WORDS
@@ -205,7 +225,20 @@ def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
     heights = [[bar.get_height() for bar in axes.patches] for axes in bars]
     assert heights == distances.tolist()
     drawn = [axes for axes in figure.axes if axes.lines]
-    assert [len(axes.lines) for axes in drawn] == [2 * depth(tree) for tree in trees]
+    assert [axes.get_title(loc="left") for axes in drawn] == ["layer 1", "layer 2"]
+    assert [len(axes.lines) for axes in drawn] == [4, 4]
+    lines = [{tuple(map(tuple, line.get_xydata().tolist())) for line in axes.lines} for axes in drawn]
+    assert trees == [((0, 1), 2), (0, (1, 2))]
+    assert lines == [
+        {
+            *(((0.5, 1), (0, 1), (0, 0)), ((0.5, 1), (1, 1), (1, 0))),
+            *(((1.25, 2), (0.5, 2), (0.5, 1)), ((1.25, 2), (2, 2), (2, 0))),
+        },
+        {
+            *(((1.5, 1), (1, 1), (1, 0)), ((1.5, 1), (2, 1), (2, 0))),
+            *(((0.75, 2), (0, 2), (0, 0)), ((0.75, 2), (1.5, 2), (1.5, 1))),
+        },
+    ]
     with pytest.raises(ValueError, match="got \\(2, 3\\) and 2 trees"):
         distances_figure(distances, ["a", "b"], trees, ["layer 1", "layer 2"])
 
