@@ -192,6 +192,7 @@ def test_bars_of_text_keep_words_values_and_order():
     lines = distances_text([0.0, 4.0, 1.0], ["a", "long-word", "b"]).splitlines()
     assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
     assert [line.count("█") for line in lines] == [0, 40, 10]
+    assert [line.count("█") for line in distances_text([0.2, 0.05], ["a", "b"]).splitlines()] == [40, 10]
     assert "0.00" in distances_text([0.0], ["a"])
     assert distances_text(torch.tensor([1.0, 2.0], requires_grad=True), ["a", "b"]).count("█") == 60
     for bad, got in (
