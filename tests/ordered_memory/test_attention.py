@@ -8,7 +8,24 @@ from hypothesis import strategies as st
 from ordered_memory import AdditiveScore, GatedRecursiveCell, NormalizedScore, TreeRNNCell, masked_attention
 from ordered_memory.attention import NO_SCORE_MASKS
 
+HALVES = {
+    AdditiveScore: ("query", "key"),
+    GatedRecursiveCell: ("from_memory", "from_candidate"),
+    TreeRNNCell: ("from_memory", "from_candidate"),
+}
+"""The attributes with the two halves of a linear map of 2D inputs."""
+
 occupancies = st.lists(st.floats(0, 1), min_size=2, max_size=8).map(sorted)
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_two_halves_of_a_linear_map_begin_as_the_whole_map_would(kind):
+    """Uniformly within 1 / √(2D), as nn.Linear with 2D inputs."""
+    module, bound = kind(200), 400**-0.5
+    for half in HALVES[kind]:
+        for parameter in getattr(module, half).parameters():
+            assert 0.95 * bound < parameter.abs().max() <= bound
+            assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
 
 
 @given(occupancies, st.randoms(use_true_random=False))

@@ -22,6 +22,16 @@ def small():
     return model
 
 
+def test_linear_maps_begin_with_weights_of_glorot_and_bengio_and_without_biases():
+    model = CRvNN(100, 60, 0.0)
+    maps = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(maps) == 5
+    for linear in maps:
+        bound = (6 / (linear.in_features + linear.out_features)) ** 0.5
+        assert 0.9 * bound < linear.weight.abs().max() <= bound
+        assert not linear.bias.any()
+
+
 def neighbours(existence, node, direction):
     """Nodes on one side and their weights: each takes what it exists of what is left of 1."""
     rest, weights, other = torch.tensor(1.0), {}, node + direction

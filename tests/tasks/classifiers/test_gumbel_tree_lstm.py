@@ -35,6 +35,16 @@ def test_an_untrained_model_remembers_more_than_half():
     assert torch.allclose(parent[:, 4:], 2 * torch.tensor(1.0).sigmoid())
 
 
+def test_the_other_initial_weights_are_those_of_the_authors_code():
+    model = GumbelTreeLSTM(300, 40, 0.0)
+    assert model.leaf.weight_ih.std().item() == pytest.approx((2 / 300) ** 0.5, rel=0.03)
+    for weight in (model.leaf.weight_hh, model.composition.weight):  # orthogonal
+        assert torch.allclose(weight.T @ weight, torch.eye(weight.shape[1]), atol=1e-5)
+    zeros, ones = torch.zeros(40), torch.ones(40)
+    assert torch.equal(model.leaf.bias_ih + model.leaf.bias_hh, torch.cat([zeros, ones, zeros, zeros]))
+    assert torch.equal(model.composition.bias, torch.cat([zeros, ones, ones, zeros, zeros]))
+
+
 def leaves_of(model, words):
     """Equation 13."""
     h, c = torch.zeros(2, 4, dtype=torch.float64)

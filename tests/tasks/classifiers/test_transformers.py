@@ -23,6 +23,14 @@ def test_a_universal_transformer_has_one_layer_whatever_its_steps():
     assert one | {"step_embeddings": (4, 8)} == four
 
 
+def test_what_is_learned_beside_the_layers_begins_at_the_scale_of_what_it_is_added_to():
+    """The summary and the steps like embeddings of length 1; the sides of a pair like normal embeddings."""
+    model = Transformer(3, 400, 4, 2, 0.0, shared=True)
+    assert model.summary.std().item() == pytest.approx(0.05, rel=0.15)
+    assert model.step_embeddings.std().item() == pytest.approx(0.05, rel=0.1)
+    assert PairTransformer(400, 1, 2, 0.0, shared=False).formulas.std().item() == pytest.approx(1, rel=0.1)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_summary_is_that_of_one_sequence_without_masks(shared):
     """[summary; W x + b] through plain layers; positions are added once or, if shared, at each step."""

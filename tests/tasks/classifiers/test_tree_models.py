@@ -112,6 +112,14 @@ def test_a_tree_rnn_node_is_that_of_the_equation():
         assert torch.allclose(model.compose(left, right)[0, unit], expected)
 
 
+def test_a_tree_rnn_begins_with_weights_of_glorot_and_bengio_and_without_biases():
+    model = TreeRNN(100, 60, 0.0)
+    for linear, inputs in ((model.projection, 100), (model.composition, 120)):
+        bound = (6 / (inputs + 60)) ** 0.5
+        assert 0.95 * bound < linear.weight.abs().max() <= bound
+        assert not linear.bias.any()
+
+
 @pytest.mark.parametrize("name", ["gold-tree-rnn", "gold-tree-lstm"])
 def test_roots_of_an_untrained_tree_model_differ_as_much_as_leaves(name):
     torch.manual_seed(0)

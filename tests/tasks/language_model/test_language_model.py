@@ -32,6 +32,7 @@ from tasks.language_model.corpus import (
 from tasks.language_model.grammar import INTRANSITIVE, NOUNS, generate_pairs, generate_sentences
 from tasks.language_model.model import build_model, load_model
 from tasks.language_model.optimization import AveragedSGD, build_optimization
+from tasks.language_model.prpn import PRPN
 from tasks.language_model.report import results_text
 from tasks.language_model.samples import LONGEST, sample_sentences
 from tasks.language_model.task import (
@@ -100,8 +101,9 @@ def test_the_last_layer_has_the_size_of_the_embedding_whose_weights_the_output_s
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_weights_of_words_begin_within_a_tenth(tied):
-    model = LanguageModel(200, 16, 8, chunk_size=2, tied=tied)
+@pytest.mark.parametrize("kind", [LanguageModel, PRPN])
+def test_the_weights_of_words_begin_within_a_tenth(kind, tied):
+    model = kind(200, 16, 8, tied=tied, **({"chunk_size": 2} if kind is LanguageModel else {}))
     weights = [model.embedding.weight, *([] if tied else [model.output_weight])]
     assert all(0.09 < weight.abs().max() <= 0.1 for weight in weights)
     assert not model.output_bias.any()

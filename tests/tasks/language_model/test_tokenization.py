@@ -24,6 +24,7 @@ def split(text, words, *options):
         ("\u201c The author laughs . \u201d", "`` The author laughs . ''"),
         ('" The author laughs . "', "`` The author laughs . ''"),
         ("(The author laughs.)", "( The author laughs . )"),
+        ("\u201c(The author laughs.)\u201d", "`` ( The author laughs . ) ''"),
         ("The author laughs\u2014the author\u2026", "The author laughs -- the author ..."),
         (
             "The author laughs. The ‘author’ (etc.) laughs.",
@@ -57,6 +58,10 @@ def test_n_is_an_ordinary_word_beside_numbers():
 def test_what_a_vocabulary_lacks():
     assert split("(The \u201cauthor\u201d)", ["The", ".", "-LRB-", "-RRB-", "\u201c", "\u201d"]) == (
         "-LRB- The \u201c author \u201d -RRB- ."
+    )
+    brackets = ["-LSB-", "-RSB-", "-LCB-", "-RCB-"]
+    assert (
+        split("[The] {author}", ["The", "author", ".", *brackets]) == "-LSB- The -RSB- -LCB- author -RCB- ."
     )
     assert split('The "author" laughs', ["the", ",", '"']) == 'the " author " laughs'
     assert split("The ‘author’ laughs", ["the", ",", "'"]) == "the ' author ' laughs"

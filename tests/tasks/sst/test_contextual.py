@@ -87,6 +87,16 @@ def test_an_encoder_reads_no_more_pieces_than_it_has_positions(stated, limit, tm
     assert PieceTokenizer(str(tmp_path)).max_pieces == limit
 
 
+def test_an_encoder_that_is_stored_in_16_bits_computes_in_32(directory, copy):
+    encoder = transformers.AutoModel.from_pretrained(directory, local_files_only=True)
+    encoder.half().save_pretrained(copy)
+    module = ContextualEmbedding(str(copy))
+    vectors, _ = module(module.tokenizer.tokenize(SENTENCES))
+    expected, _ = ContextualEmbedding(str(directory))(module.tokenizer.tokenize(SENTENCES))
+    assert vectors.dtype == torch.float32
+    torch.testing.assert_close(vectors, expected, rtol=0, atol=0.05)
+
+
 def test_an_encoder_with_relative_positions_reads_what_its_tokenizer_allows(tmp_path):
     """XLNet says -1 positions."""
     module = ContextualEmbedding(str(write_xlnet(tmp_path)))
@@ -222,6 +232,8 @@ def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     module = ContextualEmbedding(str(directory), fine_tune=True)
     pieces = module.tokenizer.tokenize(SENTENCES)
     assert not torch.equal(module(pieces)[0], module(pieces)[0])
+    with torch.no_grad():
+        assert not module(pieces)[0].requires_grad
     module(pieces)[0].square().sum().backward()
     assert all(weight.grad is not None for weight in module.parameters())
     with torch.no_grad():
