@@ -232,8 +232,15 @@ def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     module = ContextualEmbedding(str(directory), fine_tune=True)
     pieces = module.tokenizer.tokenize(SENTENCES)
     assert not torch.equal(module(pieces)[0], module(pieces)[0])
+    with_graph = []
+    hook = module.encoder.register_forward_hook(
+        lambda *call: with_graph.append(call[-1].last_hidden_state.requires_grad)
+    )
     with torch.no_grad():
-        assert not module(pieces)[0].requires_grad
+        module(pieces)
+    module(pieces)
+    hook.remove()
+    assert with_graph == [False, True]
     module(pieces)[0].square().sum().backward()
     assert all(weight.grad is not None for weight in module.parameters())
     with torch.no_grad():
