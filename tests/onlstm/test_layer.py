@@ -419,6 +419,18 @@ def test_an_input_of_another_dtype_or_device_is_named_by_the_cell():
             ONLSTMCell(5, 6)(bad)
 
 
+@pytest.mark.parametrize("kind", [partial(ONLSTM, num_layers=2, bidirectional=True), ONLSTMCell])
+def test_initial_parameters_are_uniform_within_one_over_the_root_of_h(kind):
+    """As those of nn.LSTM and nn.LSTMCell."""
+    module, bound = kind(30, 100, chunk_size=10), 0.1
+    for _ in range(2):
+        for name, parameter in module.named_parameters():
+            assert 0.95 * bound < parameter.abs().max() <= bound, name
+            assert parameter.std().item() == pytest.approx(bound / 3**0.5, rel=0.1), name
+            nn.init.zeros_(parameter)
+        module.reset_parameters()
+
+
 def test_sizes_may_be_integers_of_any_type():
     for kind in (np.int64, np.uint8, torch.tensor):
         layer = ONLSTM(kind(5), kind(6), kind(2), chunk_size=kind(3))
