@@ -1,5 +1,6 @@
 """What a classification task does with the parts of its data."""
 
+import hashlib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -7,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.classifiers.classification import check_data, fingerprint, iterate_batches
+from tasks.classifiers.classification import check_data, digest_of_sizes, fingerprint, iterate_batches
 from tasks.listops.config import PRESETS
+from tasks.listops.data import Dataset as Expressions
 from tasks.listops.task import LISTOPS
 from tasks.logic.data import Dataset as Pairs
 from tasks.runs.checkpoints import save_tensors
@@ -96,6 +98,35 @@ def test_data_differ_in_whatever_models_read_but_not_in_their_trees(field, other
         return fingerprint([data])
 
     assert digest(field, trees) == digest(field) != digest(other, trees)
+
+
+def test_the_fingerprint_of_data_is_what_checkpoints_of_earlier_versions_hold():
+    data = Expressions.from_texts(["3", "[MAX 2 9 ]"])
+    batch = data.batch([0, 1])
+    tokens, lengths, labels = (field.numpy().tobytes() for field in batch[:3])
+    sizes = hashlib.sha256(b"(2,)" + labels + b"(2, 1)" + lengths).hexdigest()
+    assert fingerprint([data]) == f"{sizes}-{hashlib.sha256(tokens + lengths + labels).hexdigest()}"
+
+
+def test_another_split_of_the_same_examples_has_the_same_digest_of_sizes():
+    def digest(*parts):
+        return digest_of_sizes(
+            [
+                SimpleNamespace(labels=np.array(labels), sentence_lengths=np.array(lengths)[:, None])
+                for labels, lengths in parts
+            ]
+        )
+
+    train, validation = ([0, 1, 1], [2, 3, 5]), ([2], [4])
+    expected = digest(train, validation)
+    assert digest(([2, 1, 0], [4, 5, 2]), ([1], [3])) == expected
+    for other in (
+        (([0, 1, 2], [2, 3, 5]), validation),  # another label
+        (([0, 1, 1], [2, 3, 6]), validation),  # another length
+        (([1, 0, 1], [2, 3, 5]), validation),  # the same labels and lengths, of other examples
+        (([0, 1], [2, 3]), ([1, 2], [5, 4])),  # other sizes of the parts
+    ):
+        assert digest(*other) != expected
 
 
 SLOTS = replace(PRESETS["demo"], expressions=300, validation_size=40, num_slots=3, test_num_slots=5)
