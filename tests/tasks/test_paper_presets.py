@@ -1,8 +1,12 @@
 """The preset `paper` of each task: the hyperparameters of the papers and of their authors' code."""
 
+import inspect
+
 import pytest
 
+from onlstm.language_model import LanguageModel
 from tasks.language_model.config import presets_of as language_model
+from tasks.language_model.optimization import RESTART_EPOCH
 from tasks.listops.config import presets_of as listops
 from tasks.logic.config import presets_of as logic
 from tasks.sst.config import presets_of as sst
@@ -73,3 +77,8 @@ def test_on_lstm_as_a_language_model():
     }
     paper = language_model(None)["paper"]
     assert {name: getattr(paper, name) for name in options} == options
+    assert RESTART_EPOCH == 500
+    defaults = inspect.signature(LanguageModel.__init__).parameters
+    assert len(options.keys() & defaults) == 10
+    for name in options.keys() & defaults:
+        assert defaults[name].default == options[name], name

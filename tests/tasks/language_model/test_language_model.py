@@ -364,6 +364,7 @@ def test_lengths_vary_around_bptt():
     lengths = np.array([batch.stop - batch.start for batch in task.training_batches(1, 3)])
     assert 38 < lengths.mean() < 41
     assert 0.02 < (lengths < 28).mean() < 0.1
+    assert lengths[lengths >= 28].std() == pytest.approx(5, rel=0.1)
 
 
 def test_short_stretches_have_five_words_or_more_and_another_seed_has_other_ones():
