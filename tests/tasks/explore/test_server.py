@@ -92,6 +92,13 @@ def test_a_checkpoint_answers_as_on_the_command_line(client, own, tmp_path, task
     assert several[0]["memory"]["num_slots"] == 7
 
 
+def test_the_number_of_slots_on_the_page_is_that_with_which_a_model_reads(client, models):
+    for name, texts in (("ListOps", [EXPRESSION]), ("Logic", FORMULAS), ("SST-5", [SENTENCE])):
+        assert read(client, name, *texts)["traces"][0]["memory"]["num_slots"] == models[name].num_slots
+    config = models["Logic"].model.config
+    assert models["Logic"].num_slots == config.test_num_slots > config.num_slots
+
+
 def test_a_language_model_shows_its_distances(client, own, tmp_path):
     words = "the dog sleeps"
     found = read(client, own["language_model"], words)["traces"]
