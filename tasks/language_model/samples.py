@@ -46,7 +46,6 @@ def sample_sentences(
     sentences: list[list[str]] = []
     while len(sentences) < count:
         batch_size = min(BATCH_SIZE, count - len(sentences))
-        is_last = len(sentences) + batch_size == count
         has_ended = torch.zeros(batch_size, dtype=torch.bool)
         tokens, state, sampled = first.unsqueeze(1).expand(-1, batch_size), None, []
         for _ in range(max_words + 1):
@@ -56,7 +55,7 @@ def sample_sentences(
             tokens = torch.multinomial(probabilities, 1, generator=generator).T
             sampled.append(tokens[0])
             has_ended |= tokens[0] == EOS_ID
-            if is_last and has_ended.all():  # earlier batches draw on, or a later one would draw other words
+            if has_ended.all():
                 break
         sentences += [[*start, *_decode(ids, trained)] for ids in torch.stack(sampled, dim=1).tolist()]
     return sentences

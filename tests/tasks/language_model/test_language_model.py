@@ -918,12 +918,13 @@ def test_a_text_is_split_into_the_sentences_it_was_made_of():
     assert split_text(encode_text(sentences, vocabulary, ""), vocabulary) == sentences
 
 
-def test_nothing_is_drawn_after_the_last_sentence_has_ended(small_runs):
+def test_nothing_is_drawn_after_the_sentences_of_a_batch_have_ended(small_runs, monkeypatch):
+    monkeypatch.setattr("tasks.language_model.samples.BATCH_SIZE", 2)
     trained = load_model(Path(small_runs["language_model"]))
     read: list[int] = []
     trained.model.register_forward_hook(lambda model, inputs, output: read.append(len(inputs[0])))
     drawn = sample_sentences(trained, count=3, max_words=10**15)
-    assert len(read) == 1 + max(map(len, drawn))
+    assert len(read) == 1 + max(map(len, drawn[:2])) + 1 + len(drawn[2])
     assert all(words[-1:] != ["…"] for words in drawn)
     assert drawn == sample_sentences(trained, count=3, max_words=max(map(len, drawn)))
 
