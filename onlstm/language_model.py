@@ -122,12 +122,6 @@ print(model(ids).logits.softmax(-1))  # (3, 1, V): of the word after each"""
             value = float(value)
         super().__setattr__(name, value)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name in DROPOUT:
-            if f"_{name}" in state:  # pickled by version 0.3.0
-                state[name] = state.pop(f"_{name}")
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-
     def reset_words(self) -> None:
         """Initialize embedding and output weights uniformly in [-0.1, 0.1], the output bias with zeros."""
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)

@@ -23,8 +23,6 @@ add_safe_globals(
     [
         OrderedMemory,
         Direction,
-        (Direction, "ordered_memory.layer.Direction"),  # its name in 0.2.0
-        (OrderedMemoryState, "ordered_memory.backends.contract.OrderedMemoryState"),  # its name in 0.2.0
         AdditiveScore,
         NormalizedScore,
         GatedRecursiveCell,

@@ -241,11 +241,6 @@ class OrderedMemory(nn.Module):
             value = positive_int(name, value)
         super().__setattr__(name, value)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        for i, direction in enumerate(self.directions):  # 0.2.0 pickled them without this attribute
-            direction.__dict__.setdefault("reverse", i == 1)
-
     def _forward_packed(
         self, x: PackedSequence, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:

@@ -187,8 +187,6 @@ def test_a_pickled_model_is_loaded(tmp_path, recurrent):
     torch.save(model, tmp_path / "model.pt")
     tokens = torch.tensor([[0], [3]])
     assert torch.equal(torch.load(tmp_path / "model.pt")(tokens).logits, model(tokens).logits)
-    for name in [name for name in vars(model) if name.endswith("_dropout")]:  # as version 0.3.0 had them
-        vars(model)[f"_{name}"] = vars(model).pop(name)
     again = pickle.loads(pickle.dumps(model))
     assert (again.input_dropout, again.weight_dropout) == (0.5, 0.5)
 

@@ -1,7 +1,6 @@
 """The layer as a user of nn.LSTM would use it."""
 
 import copy
-import pickle
 import re
 import warnings
 from fractions import Fraction
@@ -654,28 +653,6 @@ def test_reset_parameters_passes_over_modules_without_parameters():
     before = layer.directions[0].score.key[0].weight.clone()
     layer.reset_parameters()
     assert not torch.equal(layer.directions[0].score.key[0].weight, before)
-
-
-def test_a_layer_that_version_0_2_0_pickled_is_read():
-    layer = make(bidirectional=True)
-    old = copy.deepcopy(layer)
-    for direction in old.directions:
-        del direction.__dict__["reverse"]
-    again = pickle.loads(pickle.dumps(old))
-    assert torch.equal(again(X).output, layer(X).output)
-    names = {entry[1] for entry in torch.serialization.get_safe_globals() if isinstance(entry, tuple)}
-    assert "ordered_memory.layer.Direction" in names
-
-
-def test_a_state_that_version_0_2_0_pickled_is_read(tmp_path, monkeypatch):
-    state = make()(X).state.detach()
-    monkeypatch.setattr(OrderedMemoryState, "__module__", "ordered_memory.backends.contract")
-    torch.save(state, tmp_path / "f")
-    data = pickle.dumps(state)
-    monkeypatch.undo()
-    for again in (torch.load(tmp_path / "f", weights_only=True), pickle.loads(data)):
-        assert type(again) is OrderedMemoryState
-        assert torch.equal(again.memory, state.memory)
 
 
 @pytest.mark.parametrize("lengths", [(5, 1), np.array([5, 1], dtype=np.uint8), torch.tensor([5, 1]).int()])
