@@ -151,19 +151,19 @@ def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path,
 
 
 def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monkeypatch, capfd):
-    batch = ClassificationObjective.training_batch
+    shard = ClassificationObjective.shard
     calls = 0
 
-    def interrupting(self, indices):
+    def interrupting(self, *batch):
         nonlocal calls
         calls += 1
         if calls == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return batch(self, indices)
+        return shard(self, *batch)
 
     words = ["train", "--run-dir", str(tmp_path / "a run"), *TINY]
     with monkeypatch.context() as patch:
-        patch.setattr(ClassificationObjective, "training_batch", interrupting)
+        patch.setattr(ClassificationObjective, "shard", interrupting)
         assert main(words) == 130
     notice, saved, command = capfd.readouterr().err.strip().splitlines()
     assert notice == "stopping after this step and saving a checkpoint; interrupt again to stop at once"
@@ -180,17 +180,18 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monke
 def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is(
     tmp_path, monkeypatch, capfd, calls_before
 ):
+    shard = ClassificationObjective.shard
     calls = 0
 
-    def interrupting(self, indices):
+    def interrupting(self, *batch):
         nonlocal calls
         calls += 1
         if calls > calls_before:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-        return self.train.batch(indices)
+        return shard(self, *batch)
 
-    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
     assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 130
     error = capfd.readouterr().err
     if calls_before:

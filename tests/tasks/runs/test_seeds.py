@@ -16,6 +16,7 @@ from tasks.runs.saved_config import config_to_dict
 from tasks.runs.seeds import train_seeds
 
 SUMMARY = '{"runs": {}, "diverged": [], "results": {}}'
+RESULTS = {"accuracy": 0.5, "accuracy_by": {}, "span_f1": {}, "valid_trees": {}}
 TINY = [
     *("--model", "mean", "--expressions", "60", "--validation-size", "6", "--embedding-size", "4"),
     *("--epochs", "1"),
@@ -47,7 +48,7 @@ def test_a_finished_run_is_trained_again_if_its_data_are_elsewhere_now(tmp_path)
         run.path.mkdir(parents=True)
         saved = config_to_dict(replace(config, seed=seed, seeds=1, data_dir=tmp_path / data))
         run.config.write_text(json.dumps(saved))
-        run.results.write_text(json.dumps({"accuracy": 0.5, "span_f1": {}, "accuracy_by": {}}))
+        run.results.write_text(json.dumps(RESULTS))
     (tmp_path / "runs" / "seed-1-to-2.json").write_text(SUMMARY)
     trained = []
 
@@ -68,7 +69,7 @@ def test_groups_that_a_seed_lacks_stand_among_the_others_in_the_summary(tmp_path
         depths = ["1", "4", "9"] if config.seed == 1 else ["1", "2", "6", "9", "10"]
         groups = {"depth": {depth: [0.5, 2] for depth in depths}}
         scores = {"corpus level": {"model": 0.5}}
-        run.results.write_text(json.dumps({"accuracy": 0.5, "accuracy_by": groups, "span_f1": scores}))
+        run.results.write_text(json.dumps(RESULTS | {"accuracy_by": groups, "span_f1": scores}))
 
     train_seeds(train, ListOpsConfig(seeds=2, run_dir=tmp_path), values_to_summarize)
     results = json.loads((tmp_path / "seed-1-to-2.json").read_text())["results"]

@@ -142,17 +142,17 @@ def test_weights_of_an_epoch_that_the_checkpoint_lacks_are_not_the_best(tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
-    batch = ClassificationObjective.training_batch
+    shard = ClassificationObjective.shard
     calls = 0
 
-    def interrupting(self, indices):
+    def interrupting(self, *batch):
         nonlocal calls
         calls += 1
         if calls == 3:
             os.kill(os.getpid(), number)
-        return batch(self, indices)
+        return shard(self, *batch)
 
-    monkeypatch.setattr(ClassificationObjective, "training_batch", interrupting)
+    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
     assert train(tmp_path / "run") == 130
     assert not (tmp_path / "run" / "results.json").exists()
     assert train(tmp_path / "run", "--resume") == 0
@@ -215,7 +215,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_says_so(tmp_path, monkeypatch
 def test_a_finished_run_is_not_trained_or_tested_again(tmp_path, monkeypatch):
     assert train(tmp_path / "run") == 0
     before = outcome(tmp_path / "run")
-    monkeypatch.setattr(ClassificationObjective, "training_batch", None)
+    monkeypatch.setattr(ClassificationObjective, "shard", None)
     monkeypatch.setattr("tasks.classifiers.task.evaluate", None)
     assert main(["train", "--run-dir", str(tmp_path / "run"), "--resume"]) == 0
     assert outcome(tmp_path / "run") == before
@@ -621,14 +621,14 @@ def test_a_run_is_kept_that_was_trained_while_another_one_loaded_its_data(tmp_pa
 
 
 def test_in_the_middle_of_an_epoch_batches_stay_as_they_are(tmp_path, monkeypatch, capsys):
-    batch = ClassificationObjective.training_batch
+    shard = ClassificationObjective.shard
 
-    def interrupting(self, indices):
+    def interrupting(self, *batch):
         os.kill(os.getpid(), signal.SIGTERM)
-        return batch(self, indices)
+        return shard(self, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ClassificationObjective, "training_batch", interrupting)
+        patch.setattr(ClassificationObjective, "shard", interrupting)
         assert train(tmp_path / "run") == 130
     assert train(tmp_path / "run", "--resume", "--batch-size", "16") == 2
     assert "--batch-size 16: must stay 32 until the end of the epoch" in capsys.readouterr().err
