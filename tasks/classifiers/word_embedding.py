@@ -33,8 +33,8 @@ class WordEmbedding(nn.Module):
         size: E.
         learned: whether the vectors are parameters.
         saved: whether frozen vectors are in the state dict.
-        first_words: number of words, at the start of the vocabulary, that the embedding was first created
-            with; None for all. Words that `extend` adds do not count.
+        num_initial_words: number of words before `extend` added others; None if it added none. Random vectors
+            have the scale of these words.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class WordEmbedding(nn.Module):
         *,
         learned: bool = False,
         saved: bool = True,
-        first_words: int | None = None,
+        num_initial_words: int | None = None,
     ) -> None:
         super().__init__()
         self.vocabulary = list(vocabulary)
         self._ids = {word: row for row, word in enumerate(self.vocabulary)}
         self.embedding_size, self.learned = size, learned
-        self.first_words = len(self.vocabulary) if first_words is None else first_words
+        self.num_initial_words = len(self.vocabulary) if num_initial_words is None else num_initial_words
         self.weight: Tensor
         if learned:
             self.weight = nn.Parameter(torch.randn(len(self.vocabulary) + 1, size))  # the last is unknown
@@ -104,7 +104,7 @@ class WordEmbedding(nn.Module):
         Returns:
             (n, E).
         """
-        scale = self.weight[: self.first_words].float().std(0, correction=0)  # NumPy has no bfloat16
+        scale = self.weight[: self.num_initial_words].float().std(0, correction=0)  # NumPy has no bfloat16
         return torch.from_numpy(draw_vectors(words, scale.cpu().numpy())).to(self.weight)
 
     def save_vectors(self) -> None:
@@ -140,6 +140,7 @@ def draw_vectors(words: Sequence[str], scale: NDArray[np.floating]) -> NDArray[n
     vectors = np.zeros((len(words), len(scale)), dtype=np.float32)
     for row, word in enumerate(words):
         digest = hashlib.sha256(undo_escapes(word).encode(errors="surrogatepass")).digest()
+        # Any number in place of 0 would do, but saved models would get other vectors.
         generator = np.random.default_rng([0, int.from_bytes(digest, "little")])
         vectors[row] = scale * generator.standard_normal(len(scale))
     return vectors

@@ -30,13 +30,13 @@ def describe(embedding: Embedding) -> Any:
     Args:
         embedding: embedding of the model.
     Returns:
-        JSON values: vocabulary and embedding size, and `first_words` if words were added later; or the
+        JSON values: vocabulary and embedding size, and `num_initial_words` if words were added later; or the
         fingerprint of a contextual encoder.
     """
     if isinstance(embedding, ContextualEmbedding):
         return {"fingerprint": embedding.fingerprint}
-    words, first = embedding.vocabulary, embedding.first_words
-    later = {} if first == len(words) else {"first_words": first}
+    words, first = embedding.vocabulary, embedding.num_initial_words
+    later = {} if first == len(words) else {"num_initial_words": first}
     return {"vocabulary": words, "size": embedding.embedding_size, **later}
 
 
@@ -62,16 +62,16 @@ def restore(config: SentimentConfig, description: Any) -> Embedding:
         return _shared_embedding()
     match description:
         case {"vocabulary": [str(), *_] as words, "size": int(size), **rest} if size > 0:
-            first = rest.get("first_words", len(words))
+            first = rest.get("num_initial_words", len(words))
             if isinstance(first, int) and 0 < first <= len(words):
-                return WordEmbedding(words, size, learned=config.learns_embeddings, first_words=first)
+                return WordEmbedding(words, size, learned=config.learns_embeddings, num_initial_words=first)
     raise UserError("not a checkpoint of a sentiment model: it does not describe its embedding")
 
 
 def _shared_embedding() -> WordEmbedding:
     """The vectors that come with the project, which its checkpoints share."""
     values, metadata = load_file(WORDS)["weight"], read_metadata(WORDS)
-    first = metadata.get("first_words")
-    embedding = WordEmbedding(metadata["vocabulary"], values.shape[1], saved=False, first_words=first)
+    first = metadata.get("num_initial_words")
+    embedding = WordEmbedding(metadata["vocabulary"], values.shape[1], saved=False, num_initial_words=first)
     embedding.weight.copy_(values)
     return embedding

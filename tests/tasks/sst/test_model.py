@@ -154,7 +154,7 @@ def test_a_saved_model_has_the_random_vectors_that_it_had_before_words_were_adde
     [
         *(None, {}, {"vocabulary": ["a"]}, {"fingerprint": "x"}, [1]),
         *({"vocabulary": ["a"], "size": 0}, {"vocabulary": [], "size": 6}, {"vocabulary": [1], "size": 6}),
-        *({"vocabulary": ["a"], "size": 6, "first_words": count} for count in (0, 2, "1")),
+        *({"vocabulary": ["a"], "size": 6, "num_initial_words": count} for count in (0, 2, "1")),
     ],
 )
 def test_a_model_that_is_not_described_is_refused(description):
