@@ -130,16 +130,15 @@ class CRvNN(nn.Module):
             if not len(rows):
                 break
             running = Nodes(*(tensor.index_select(0, rows) for tensor in nodes))
-            stepped = self.step(running, is_token[rows], may_vanish[rows])
+            stepped = self.step(running, may_vanish[rows])
             nodes = Nodes(*(old.index_copy(0, rows, new) for old, new in zip(nodes, stepped, strict=True)))
         return nodes
 
-    def step(self, nodes: Nodes, is_token: Tensor, may_vanish: Tensor) -> Nodes:
+    def step(self, nodes: Nodes, may_vanish: Tensor) -> Nodes:
         """Compute one step of sequences that have not halted.
 
         Args:
             nodes: before the step.
-            is_token: False for START, END and padding, (B, S) bool.
             may_vanish: all tokens except the last of each sequence, (B, S) bool.
         """
         values, existence, composed = nodes
@@ -147,15 +146,27 @@ class CRvNN(nn.Module):
         # L r and R r, (B, 2, S, D), then L L r and R R r
         near = (neighbors.flatten(1, 2) @ values).unflatten(1, (2, -1))
         far = neighbors @ near
-        left_values, right_values = near.unbind(1)
-        history = torch.lerp(self.after_staying, self.after_composing, composed.unsqueeze(-1))
-        window = [far[:, 0], left_values, values, right_values, far[:, 1], history]
-        decisions = self.decision(torch.cat(window, dim=-1)).squeeze(-1).to(existence.dtype)
-        chosen = _modulated_sigmoid(decisions.masked_fill(~may_vanish, -torch.inf), neighbors.sum(1))
-        composing = _weighted_sum(neighbors[:, 0], chosen) * is_token
-        parents = self.norm(self.cell(left_values, values))
+
+        # Decisions and parents are the costly part. Both are computed for the n - 1 tokens that need them.
+        deciding = may_vanish.flatten().nonzero().squeeze(1)
+        parts = [far[:, 0], near[:, 0], values, near[:, 1], far[:, 1], composed.unsqueeze(-1)]
+        *window, was_composed = (_select(part, deciding) for part in parts)
+        history = torch.lerp(self.after_staying, self.after_composing, was_composed)
+        decisions = self.decision(torch.cat([*window, history], dim=-1)).squeeze(-1)
+        impossible = torch.full_like(existence, -torch.inf)
+        decisions = impossible.masked_scatter(may_vanish, decisions.to(existence.dtype))
+        chosen = _modulated_sigmoid(decisions, neighbors.sum(1))
+
+        # Parents take the places of all tokens but the first, whose left neighbor START does not vanish.
+        composing = _weighted_sum(neighbors[:, 0], chosen)
+        parent_places = deciding + 1
+        left, right, weight = (
+            _select(part, parent_places) for part in (near[:, 0], values, composing.unsqueeze(-1))
+        )
+        parents = self.norm(self.cell(left, right))
+        mixed = torch.lerp(right, parents.to(values.dtype), weight.to(values.dtype))
         return Nodes(
-            torch.lerp(values, parents.to(values.dtype), composing.unsqueeze(-1).to(values.dtype)),
+            values.flatten(0, 1).index_copy(0, parent_places, mixed).view_as(values),
             existence * (1 - chosen),
             composing.to(existence.dtype),
         )
@@ -209,6 +220,11 @@ def _modulated_sigmoid(decisions: Tensor, neighbors: Tensor) -> Tensor:
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Sum the values of all nodes with the weights of each: (B, S, S) weights and (B, S) values → (B, S)."""
     return (weights @ values.unsqueeze(-1)).squeeze(-1)
+
+
+def _select(values: Tensor, places: Tensor) -> Tensor:
+    """Select nodes by their places in the flattened batch: (B, S, D) values and (n,) places → (n, D)."""
+    return values.flatten(0, 1).index_select(0, places)
 
 
 def _unfinished(existence: Tensor, is_token: Tensor) -> Tensor:

@@ -33,8 +33,8 @@ class GumbelTreeLSTM(nn.Module):
     τ = 1 (8), i = argmax y (9). The backward pass uses y instead of the one-hot vector of i (straight-
     through estimator). The summary is the h of the last node.
 
-    A sequence with one node left keeps it while longer sequences continue. Each of the T - 1 steps computes
-    all M - 1 candidates, so the cost grows with T².
+    A sequence with one node left keeps it while longer sequences continue. Each step computes all candidates
+    of a sequence, so the cost grows with the square of its length.
 
     Initial weights are those of the authors' code; the forget gates of the leaf LSTM, too, have a bias of 1.
 
@@ -73,8 +73,8 @@ class GumbelTreeLSTM(nn.Module):
         merges = counts.new_zeros(len(nodes), steps)
         for step in range(steps):
             left, right = nodes[:, :-1], nodes[:, 1:]
-            parents = compose_tree_lstm(left, right, lambda h: self.composition(self.dropout(h)))
             exists = torch.arange(steps - step, device=nodes.device) < counts - 1 - step
+            parents = self._parents(left, right, exists)
             chosen = self._choose(parents.chunk(2, dim=-1)[0], exists)
             merges[:, step] = chosen.argmax(-1)
             chosen = chosen.unsqueeze(-1)
@@ -89,6 +89,19 @@ class GumbelTreeLSTM(nn.Module):
             state = self.leaf(token, state)
             nodes.append(torch.cat(state, dim=-1))
         return torch.stack(nodes, dim=1)
+
+    def _parents(self, left: Tensor, right: Tensor, exists: Tensor) -> Tensor:
+        """Compute the candidates that exist; the others are zero, (B, M - 1, 2D).
+
+        Args:
+            left, right: children, (B, M - 1, 2D).
+            exists: which candidates have both children, (B, M - 1) bool.
+        """
+        places = exists.flatten().nonzero().squeeze(1)
+        lefts, rights = (child.flatten(0, 1).index_select(0, places) for child in (left, right))
+        parents = compose_tree_lstm(lefts, rights, lambda h: self.composition(self.dropout(h)))
+        zeros = parents.new_zeros(exists.numel(), parents.shape[1])
+        return zeros.index_copy(0, places, parents).view_as(left)
 
     def _choose(self, hidden: Tensor, exists: Tensor) -> Tensor:
         """Choose one of the candidates.

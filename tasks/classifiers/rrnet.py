@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ordered_memory.devices import copy_to
 from tasks.classifiers.encoded import Encoded, Rollout
@@ -71,16 +72,22 @@ class RRNet(nn.Module):
         Returns:
             Summaries, (B, D), and the actions taken.
         """
-        lengths = copy_to(lengths, embedded.device)
-        rows = torch.arange(len(embedded), device=embedded.device)
+        # Sequences are sorted by length, so that those that have not ended are the first ones.
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        sizes = packed.batch_sizes.tolist()
+        all_rows = torch.arange(len(embedded), device=embedded.device)
         hidden = cell = embedded.new_zeros(len(embedded), self.size)
         # Below the stack there is a zero, above it a place for what is not pushed. Writing in place is safe
         # here: the gradient of reading does not depend on what is read.
         stack = embedded.new_zeros(len(embedded), self.num_slots + 2, self.size)
-        depths = torch.zeros_like(lengths)
+        depths = torch.zeros_like(all_rows)
         dropout_mask = self.dropout(torch.ones_like(hidden))
-        states, log_probabilities, values, entropies = [], [], [], []
-        for token, gates in zip(embedded.unbind(1), self.input_gates(embedded).unbind(1), strict=True):
+        summaries, log_probabilities, values, entropies = [], [], [], []
+        all_gates = self.input_gates(packed.data).split(sizes)
+        for token, gates in zip(packed.data.split(sizes), all_gates, strict=True):
+            count = len(token)
+            summaries.append(hidden[count:])  # of those that ended with the token before
+            hidden, cell, depths, rows = hidden[:count], cell[:count], depths[:count], all_rows[:count]
             top = stack[rows, depths]
             features = torch.cat([hidden, top, token], dim=-1)
             log_policy = self.log_policy(features, depths)
@@ -88,18 +95,20 @@ class RRNet(nn.Module):
             log_probabilities.append(log_policy.gather(1, actions.unsqueeze(1)).squeeze(1))
             values.append(self.value(features).squeeze(1))
             entropies.append(-(log_policy.exp() * log_policy).sum(1))
-            new_hidden, cell = self._recur(gates + self.hidden_gates(hidden * dropout_mask), cell)
+            new_hidden, cell = self._recur(gates + self.hidden_gates(hidden * dropout_mask[:count]), cell)
             split, merge = actions == SPLIT, actions == MERGE
             # Only actions chosen from NaN are impossible ones.
             depths = (depths + split.long() - merge.long()).clamp(0, self.num_slots)
             stack[rows, torch.where(split, depths, self.num_slots + 1)] = new_hidden.to(stack.dtype)
             hidden = torch.where(merge.unsqueeze(1), (new_hidden + top) / 2, new_hidden)
-            states.append(hidden)
-        summaries = torch.stack(states, 1)[rows, lengths - 1]
+        summaries.append(hidden)
         rollout = Rollout(
-            torch.stack(log_probabilities, 1), torch.stack(values, 1), torch.stack(entropies, 1), lengths
+            _pad(log_probabilities, packed),
+            _pad(values, packed),
+            _pad(entropies, packed),
+            copy_to(lengths, embedded.device),
         )
-        return Encoded(summaries, rollout=rollout)
+        return Encoded(torch.cat(summaries[::-1])[packed.unsorted_indices], rollout=rollout)
 
     def log_policy(self, features: Tensor, depths: Tensor) -> Tensor:
         """Compute log π.
@@ -159,6 +168,12 @@ def policy_gradient_loss(rollout: Rollout, rewards: Tensor) -> Tensor:
     lengths = rollout.lengths.unsqueeze(1)
     padding = torch.arange(terms.shape[1], device=terms.device) >= lengths
     return (terms.masked_fill(padding, 0.0) / lengths).sum(1)
+
+
+def _pad(values: list[Tensor], like: PackedSequence) -> Tensor:
+    """Pad the values of each time step, in the order of a packed batch, to (B, T)."""
+    padded, _ = pad_packed_sequence(like._replace(data=torch.cat(values)), batch_first=True)
+    return padded
 
 
 def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

@@ -162,6 +162,18 @@ def test_sequences_that_have_halted_are_not_computed_any_more(monkeypatch):
     assert sizes[2:] == [1] * (len(sizes) - 2)
 
 
+def test_decisions_and_parents_are_computed_for_the_tokens_that_need_them_alone():
+    model, lengths, rows = CRvNN(3, 4, 0.0), torch.tensor([1, 7, 2, 4]), {"decision": [], "cell_hidden": []}
+    with torch.no_grad():
+        model.decision[2].bias.fill_(-30)  # so that no sequence halts by itself
+    for name, counts in rows.items():
+        model.get_submodule(name).register_forward_hook(
+            lambda module, inputs, output, counts=counts: counts.append(len(inputs[0]))
+        )
+    model(torch.randn(4, 7, 3), lengths)
+    assert rows["decision"] == rows["cell_hidden"] == [6 + 1 + 3] * 2 + [6 + 3] * 2 + [6] * 3
+
+
 @pytest.mark.parametrize("every", [1, 4, 100])
 def test_steps_that_are_computed_again_give_the_same(every, monkeypatch):
     model, lengths = CRvNN(4, 6, dropout=0.5), torch.tensor([9, 1, 6])

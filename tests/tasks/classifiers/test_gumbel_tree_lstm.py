@@ -162,6 +162,13 @@ def test_neither_padding_nor_batch_mates_change_a_result(model, embedded):
         assert torch.equal(other.merges[b, : length - 1], together.merges[b, : length - 1])
 
 
+def test_only_candidates_that_exist_are_computed(model, embedded):
+    counts = []
+    model.composition.register_forward_hook(lambda module, inputs, output: counts.append(len(inputs[0])))
+    model(embedded, torch.tensor(LENGTHS))
+    assert counts == [sum(max(0, length - 1 - step) for length in LENGTHS) for step in range(5)]
+
+
 def test_it_learns():
     """Whether a sequence holds a certain token."""
     torch.manual_seed(5)

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 import torch
 from torch.nn.functional import layer_norm
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.testing import assert_close
 
 from tasks.classifiers import rrnet
@@ -28,9 +29,12 @@ def small(num_slots=2):
     return model
 
 
-def force(model, actions):
+def force(model, actions, lengths):
     """Let the model take these actions, (B, T), in place of those that it would choose."""
-    steps = iter(torch.tensor(actions).unbind(1))
+    packed = pack_padded_sequence(
+        torch.tensor(actions), torch.tensor(lengths), batch_first=True, enforce_sorted=False
+    )
+    steps = iter(packed.data.split(packed.batch_sizes.tolist()))
     model.choose = lambda log_policy: next(steps)
 
 
@@ -84,7 +88,7 @@ def test_a_batch_is_each_sequence_by_the_equations(num_slots, forced):
     lengths = [9, 1, 4, 2]
     x = torch.randn(4, 9, E, dtype=torch.float64, requires_grad=True)  # padding is not zero
     if forced:
-        force(model, FORCED)
+        force(model, FORCED, lengths)
     encoded = model(x, torch.tensor(lengths))
     summaries, rollout = encoded.summary, encoded.rollout
     rewards = torch.tensor([1.0, 0, 1, 0], dtype=torch.float64)
@@ -142,7 +146,7 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(monkeypatch):
         for plan in product((S, R, M), repeat=3)
         if all(plan[t] in possible_after(plan[:t], 2) for t in range(3))
     ]
-    force(model, plans)
+    force(model, plans, [3] * len(plans))
     x = torch.randn(3, E, dtype=torch.float64)
     rollout = model(x.expand(len(plans), -1, -1), torch.full((len(plans),), 3)).rollout
     probabilities = rollout.log_probabilities.sum(1).exp()
@@ -163,6 +167,16 @@ def test_the_result_for_nan_is_nan(training):
     assert encoded.summary.isnan().all()
 
 
+def test_padding_is_not_computed():
+    model, counts = small(), []
+    for name in ("policy", "value", "hidden_gates"):
+        model.get_submodule(name).register_forward_hook(
+            lambda module, inputs, output: counts.append(len(inputs[0]))
+        )
+    model(torch.randn(4, 9, E).double(), torch.tensor([9, 1, 4, 2]))
+    assert counts == [count for count in (4, 3, 2, 2, 1, 1, 1, 1, 1) for _ in range(3)]
+
+
 def test_every_sentence_of_an_example_has_its_reward():
     columns = torch.randn(3, 4, 5)
     rollout = Rollout(*columns, lengths=torch.tensor([5, 2, 1, 4]))
@@ -180,13 +194,13 @@ def test_dropout_is_of_the_state_and_the_same_at_every_token():
     kept = model.dropout(torch.ones(1, D, dtype=torch.float64))
     assert 0 < kept.count_nonzero() < D
     x, lengths = torch.randn(1, 6, E, dtype=torch.float64), torch.tensor([6])
-    force(model, [FORCED[0]])
+    force(model, [FORCED[0][:6]], [6])
     torch.manual_seed(3)
     found = model(x, lengths).summary
     model.dropout.p = 0.0
     with torch.no_grad():
         model.hidden_gates[0].weight *= kept
-    force(model, [FORCED[0]])
+    force(model, [FORCED[0][:6]], [6])
     assert_close(found, model(x, lengths).summary)
 
 
