@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ordered_memory.devices import copy_to
 
@@ -45,7 +46,8 @@ class _SummaryTransformer(nn.Module):
 
         Args:
             tokens: embeddings, (B, S, D).
-            positions: positional encodings, (S, D), which are added once, or by a shared layer at each step.
+            positions: positional encodings, (S, D) or (B, S, D), which are added once, or by a shared layer
+                at each step.
             padded: which tokens are padding, (B, S) bool.
         Returns:
             (B, D).
@@ -53,7 +55,7 @@ class _SummaryTransformer(nn.Module):
         summary = self.summary.expand(len(tokens), 1, -1)
         tokens = torch.cat([summary, tokens], dim=1)
         mask = torch.cat([padded.new_zeros(len(tokens), 1), padded], dim=1)
-        position_encoding = torch.cat([torch.zeros_like(positions[:1]), positions])
+        position_encoding = pad(positions, (0, 0, 1, 0))
         for step in range(self.steps):
             if self.shared or step == 0:
                 tokens = tokens + position_encoding
@@ -126,7 +128,12 @@ class PairTransformer(_SummaryTransformer):
         positions, padded = _positions_and_padding(embedded, lengths)
         left, right = embedded.chunk(2)
         tokens = torch.cat([left + self.formulas[0], right + self.formulas[1]], dim=1)
-        return self.summarize(tokens, positions.repeat(2, 1), torch.cat(padded.chunk(2), dim=1))
+        # The right formula follows the last token of the left one, so that all padding is at the end.
+        padded = torch.cat(padded.chunk(2), dim=1)
+        longest = int(lengths.view(2, -1).sum(0).max())
+        places = padded.int().argsort(dim=1, stable=True)[:, :longest]
+        tokens = tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
+        return self.summarize(tokens, positions.repeat(2, 1)[places], padded.gather(1, places))
 
 
 def _first_output(layer: Any, tokens: Tensor, mask: Tensor) -> Tensor:

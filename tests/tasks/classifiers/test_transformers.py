@@ -79,6 +79,28 @@ def test_a_sequence_may_be_longer_than_any_of_training(shared):
         assert model(torch.randn(2, 1_500, 5), torch.tensor([1_500, 3])).isfinite().all()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_summary_of_a_pair_is_that_of_both_formulas_without_padding(shared):
+    """[summary; left; right] through plain layers; both formulas begin at position 0."""
+    model = PairTransformer(8, 2, 2, 0.0, shared=shared).double()
+    x, lengths = torch.randn(6, 5, 8, dtype=torch.float64), torch.tensor([5, 1, 2, 1, 3, 4])
+    sizes = []
+    model.layers[0].linear2.register_forward_hook(lambda module, args, result: sizes.append(result.shape[1]))
+    together = model(x, lengths)
+    assert sizes[0] == 1 + 6  # no longer than the longest pair
+    for row in range(3):
+        left, right = (x[side, : lengths[side]] for side in (row, 3 + row))
+        positions = torch.cat([sinusoids(torch.arange(len(part)), 8) for part in (left, right)]).double()
+        tokens = torch.cat([model.summary[None], left + model.formulas[0], right + model.formulas[1]])
+        for step in range(2):
+            if shared or step == 0:
+                tokens = tokens + torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
+            if shared:
+                tokens = tokens + model.step_embeddings[step]
+            tokens = model.layers[0 if shared else step](tokens[None])[0]
+        assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
+
+
 def test_the_parameters_of_pairs_are_named_as_in_saved_models():
     names = {name for name, _ in PairTransformer(8, 1, 2, 0.0, shared=False).named_parameters()}
     assert {name for name in names if not name.startswith("layers.0.")} == {
