@@ -1,6 +1,6 @@
 """Cut a data set into batches of sequences of similar length, and pad them.
 
-Such batches have little padding, and a padded step costs as much as a real one.
+Such batches have little padding, which not every model leaves out of its computation.
 """
 
 from collections.abc import Sequence
