@@ -87,28 +87,19 @@ class ONLSTMCell(OrderedNeurons):
         check_pair(hx)
         if input.dim() not in (1, 2):
             raise ValueError(f"ONLSTMCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        batched = input.dim() == 2
-        check_state_axes(hx, input.dim(), batched)
-        tokens = input if batched else input.unsqueeze(0)
+        check_state_axes(hx, input.dim(), input.dim() == 2)
         weight = self.weight_ih
-        self._check_tokens(tokens, weight, RuntimeError)
-        expected = (tokens.shape[0], self.hidden_size)  # len() would fix the size in a graph
+        self._check_tokens(input, weight, RuntimeError)
+        expected = (*input.shape[:-1], self.hidden_size)
         if hx is None:
-            hx = (tokens.new_zeros(expected), tokens.new_zeros(expected))
-        elif not batched:
-            hx = (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
-        check_state(hx, expected, tokens)
+            hx = (input.new_zeros(expected), input.new_zeros(expected))
+        check_state(hx, expected, input)
         dtype = weight.dtype  # of everything but matrix products, also under autocast
-        preactivations = F.linear(tokens, weight, getattr(self, "bias_ih", None)).to(dtype)
+        preactivations = F.linear(input, weight, getattr(self, "bias_ih", None)).to(dtype)
         preactivations = preactivations + F.linear(hx[0], self.weight_hh, getattr(self, "bias_hh", None))
         hidden, cell, master_gates = step(preactivations, hx[1].to(dtype), self.chunk_size)
         state = (hidden.to(hx[0].dtype), cell.to(hx[1].dtype))
-        if not batched:
-            state = (state[0].squeeze(0), state[1].squeeze(0))
-        if not distances:
-            return state
-        of_token = master_gates.distances()
-        return (*state, Distances(*(of_token if batched else (distance.squeeze(0) for distance in of_token))))
+        return (*state, Distances(*master_gates.distances())) if distances else state
 
     if TYPE_CHECKING:  # the call of nn.Module takes and returns Any
         __call__ = forward

@@ -21,9 +21,9 @@ class MasterGates(NamedTuple):
     """The master gates at one step: which levels of the hierarchy are erased and written.
 
     Args:
-        forget: f̃, (B, M), non-decreasing; its last entry is 1 up to rounding.
-        input: ĩ, (B, M), non-increasing; its last entry is 0 up to rounding, so that the last chunk is never
-            written. This follows from the paper's definition.
+        forget: f̃, (..., M), non-decreasing; its last entry is 1 up to rounding.
+        input: ĩ, (..., M), non-increasing; its last entry is 0 up to rounding, so that the last chunk is
+            never written. This follows from the paper's definition.
     """
 
     forget: Tensor
@@ -35,7 +35,7 @@ class MasterGates(NamedTuple):
         ON-LSTM, equation (15): `d̂ = M - Σ_k f̃_k`, and likewise for ĩ; see `onlstm.Distances`.
 
         Returns:
-            Two tensors (B,), entries in [0, M].
+            Two tensors (...), values in [0, M].
         """
         size = self.forget.shape[-1]
         return size - self.forget.sum(-1), size - self.input.sum(-1)
@@ -47,10 +47,10 @@ def master_gates(forget_logits: Tensor, input_logits: Tensor) -> MasterGates:
     ON-LSTM, equations (9) and (10): `f̃ = cumax(·)`, `ĩ = 1 - cumax(·)`.
 
     Args:
-        forget_logits: (B, M).
-        input_logits: (B, M).
+        forget_logits: (..., M).
+        input_logits: (..., M).
     Returns:
-        Both gates, (B, M), entries in [0, 1] up to rounding.
+        Both gates, (..., M), entries in [0, 1] up to rounding.
     Example:
         >>> master_gates(torch.zeros(1, 4), torch.zeros(1, 4)).forget
         tensor([[0.2500, 0.5000, 0.7500, 1.0000]])
@@ -66,12 +66,12 @@ def step(preactivations: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor,
     `c = f̂ ∘ c[t-1] + î ∘ ĉ`; `h = o ∘ tanh(c)`.
 
     Args:
-        preactivations: W x_t + U h_{t-1} + b, (B, 4H + 2M): of i, f, ĉ and o in this order, as in
+        preactivations: W x_t + U h_{t-1} + b, (..., 4H + 2M): of i, f, ĉ and o in this order, as in
             nn.LSTM, then those of f̃ and ĩ.
-        cell: c[t-1], (B, H).
+        cell: c[t-1], (..., H).
         chunk_size: C, number of units for each entry of a master gate; divides H.
     Returns:
-        h_t and c_t, (B, H), and the master gates.
+        h_t and c_t, (..., H), and the master gates.
     Raises:
         ValueError: H is not divisible by C, or `preactivations` or `cell` has the wrong size.
     Example:
@@ -98,8 +98,8 @@ def step(preactivations: Tensor, cell: Tensor, chunk_size: int) -> tuple[Tensor,
     f, i, o = torch.sigmoid(pre_f), torch.sigmoid(pre_i), torch.sigmoid(pre_o)  # (1)–(3)
     c_hat = torch.tanh(pre_c_hat)  # (4)
     master = master_gates(forget_logits, input_logits)  # (9), (10)
-    f_tilde = repeat(master.forget, "b m -> b (m c)", c=chunk_size)
-    i_tilde = repeat(master.input, "b m -> b (m c)", c=chunk_size)
+    f_tilde = repeat(master.forget, "... m -> ... (m c)", c=chunk_size)
+    i_tilde = repeat(master.input, "... m -> ... (m c)", c=chunk_size)
 
     omega = f_tilde * i_tilde  # (11)
     f_hat = f * omega + (f_tilde - omega)  # (12)

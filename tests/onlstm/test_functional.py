@@ -46,6 +46,19 @@ def test_a_step_agrees_with_loops_over_units():
     torch.testing.assert_close(new_cell, expected_cell, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("leading", [(), (2, 3)])
+def test_a_step_takes_any_leading_axes(leading):
+    preactivations = torch.randn(*leading, 4 * H + 2 * M, dtype=torch.float64)
+    cell = torch.randn(*leading, H, dtype=torch.float64)
+    hidden, new_cell, master = step(preactivations, cell, C)
+    rows = preactivations.reshape(-1, 4 * H + 2 * M)
+    expected_hidden, expected_cell, expected_master = step(rows, cell.reshape(-1, H), C)
+    assert torch.equal(hidden, expected_hidden.view(*leading, H))
+    assert torch.equal(new_cell, expected_cell.view(*leading, H))
+    for distance, expected in zip(master.distances(), expected_master.distances(), strict=True):
+        assert torch.equal(distance, expected.view(leading))
+
+
 def test_gradients():
     preactivations = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64, requires_grad=True)
     cell = torch.randn(B, H, dtype=torch.float64, requires_grad=True)
