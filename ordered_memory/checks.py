@@ -319,35 +319,21 @@ def _to_length_tensor(lengths: Tensor | Sequence[int], batch_size: int, steps: i
     return values.to(torch.int64)
 
 
-def _as_tensor(lengths: Sequence[int]) -> Tensor:
-    """Convert a sequence of integers to a tensor on the CPU; a boolean is a TypeError."""
-    if not torch.compiler.is_compiling():
-        return torch.as_tensor(_as_ints(lengths), device="cpu")
-    if any(isinstance(length, bool) for length in lengths):
-        raise TypeError("a boolean is not a length")
-    if not len(lengths) or not all(isinstance(length, int) for length in lengths):
-        return torch.as_tensor(lengths, device="cpu")
-    # In a graph, as_tensor would make constants of the lengths: other lengths would compile the layer again.
-    return torch.stack([torch.full((), length, dtype=torch.int64, device="cpu") for length in lengths])
-
-
-def _as_ints(lengths: Sequence[int]) -> Sequence[int]:
-    """Convert a list, tuple or array of integers to a list of ints; return anything else unchanged.
-
-    `torch.as_tensor` rejects some arrays of integers (read-only, reversed, or with a different byte order)
-    and some NumPy integers, and it converts booleans among integers.
-    """
-    if isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
-        ints: list[int] = lengths.tolist()
-        return ints
-    if isinstance(lengths, (list, tuple)):
-        for length in lengths:
-            if isinstance(length, (bool, np.bool_)) or (
-                isinstance(length, Tensor) and length.dtype is torch.bool
-            ):
-                raise TypeError("a boolean is not a length")
-        return [operator.index(length) for length in lengths]
-    return lengths
+def _as_tensor(lengths: Any) -> Tensor:
+    """Convert a sequence of integers to a tensor on the CPU. A boolean among them is an error."""
+    if torch.compiler.is_compiling():
+        if any(isinstance(length, bool) for length in lengths):
+            raise TypeError("a boolean is not a length")
+        if len(lengths) and all(isinstance(length, int) for length in lengths):
+            # In a graph, as_tensor would make constants of them: other lengths would compile the layer again.
+            return torch.stack([torch.full((), n, dtype=torch.int64, device="cpu") for n in lengths])
+    elif isinstance(lengths, np.ndarray) and lengths.dtype.kind in "iu":
+        # `torch.as_tensor` rejects some arrays: read-only, reversed, or with a different byte order.
+        lengths = lengths.tolist()
+    elif isinstance(lengths, (list, tuple)):
+        # `torch.as_tensor` rejects some integers of NumPy and converts booleans. It rejects None.
+        lengths = [integer_or_none(length) for length in lengths]
+    return torch.as_tensor(lengths, device="cpu")
 
 
 def _check_range(lengths: Sequence[int], steps: int, least: int = 1, hint: str = "") -> None:
