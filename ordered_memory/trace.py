@@ -207,7 +207,7 @@ def read_distances(
     Returns:
         A trace with `layers`.
     Raises:
-        TypeError: the distances are not a tensor, or a token is not a string.
+        TypeError: the distances are not a tensor, or a token or a name is not a string.
         ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
             temperature is not positive, or the direction is unknown.
     Example:
@@ -217,16 +217,17 @@ def read_distances(
     """
     check_name("direction", direction, DIRECTIONS)
     check_tensor("distances", distances)
-    if distances.dim() != 2 or distances.shape[1] != len(tokens) or not tokens:
+    if distances.dim() != 2 or distances.shape[1] != len(tokens) or len(tokens) == 0:
         raise ValueError(
             f"expected distances to be (L, T) with T = {len(tokens)} tokens, got {tuple(distances.shape)}"
         )
     d = distances.detach().to("cpu", torch.float64)
     if not bool(d.isfinite().all()):
         raise ValueError("expected distances to be finite, got NaN or infinity")
-    names = names or [f"layer {number}" for number in range(1, len(d) + 1)]
+    names = list(names) or [f"layer {number}" for number in range(1, len(d) + 1)]
+    check_words("names", names)
     if len(names) != len(d):
-        raise ValueError(f"expected names of {len(d)} layers, got {list(names)}")
+        raise ValueError(f"expected names of {len(d)} layers, got {names}")
     trees = {
         decoding: from_distances(
             distances,

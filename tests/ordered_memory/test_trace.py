@@ -439,6 +439,8 @@ def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
             read_distances(torch.zeros(shape), list(tokens))
     with pytest.raises(ValueError, match=r"names of 2 layers, got \['top'\]"):
         read_distances(torch.ones(2, 3), list("abc"), names=["top"])
+    with pytest.raises(TypeError, match=r"^names\[1\] must be a string, got 2$"):
+        read_distances(torch.ones(2, 3), list("abc"), names=["top", 2])  # type: ignore[list-item]
     for name, read in (("attention", read_attention), ("distances", read_distances)):
         with pytest.raises(TypeError, match=f"^expected {name} to be a tensor, got list$"):
             read([[0.0]], ["a"])  # type: ignore[arg-type]
@@ -487,6 +489,13 @@ def test_words_may_be_an_array(words: Any) -> None:
     add_true_tree(trace, ((0, 1), 2), words)
     add_true_tree(expected, ((0, 1), 2), [1, 2, 4])
     assert to_json([trace]) == to_json([expected])
+
+
+def test_tokens_and_names_may_be_arrays() -> None:
+    attention, d, tokens, names = hard((0, 2, 1), 3), torch.ones(2, 3), ["the", "cat", "sat"], ["low", "high"]
+    expected = [read_attention(attention, tokens), read_distances(d, tokens, names=names)]
+    array = np.array(tokens)
+    assert [read_attention(attention, array), read_distances(d, array, names=np.array(names))] == expected
 
 
 def test_traces_have_no_keys_for_what_a_model_does_not_have() -> None:
