@@ -165,21 +165,19 @@ def read_attention(
     num_slots = p.shape[1]
     forward = forward_mask(p)
     below = torch.cat([forward[:-1, 1:], p.new_ones(len(p) - 1, 1)], dim=-1)
-    rows = {
-        "attention": p,
-        "forward_mask": forward,
-        "backward_mask": backward_mask(p),
-        "occupancy": torch.cat([p.new_zeros(1, num_slots), below]),
-    }
-    if direction == "backward":
-        rows = {name: values.flip(0) for name, values in rows.items()}
     steps, nodes = algorithm_2_steps(p.argmax(-1).tolist(), num_slots, direction)
+
+    def rows(values: Tensor) -> list[list[float]]:
+        """Rounded fractions, (T, N), in the order of the tokens."""
+        in_order = values if direction == "forward" else values.flip(0)
+        return [[_whole_as_int(round(value, DIGITS)) for value in row] for row in in_order.tolist()]
+
     memory: Memory = {
         "num_slots": num_slots,
-        "attention": _rounded(rows["attention"]),
-        "forward_mask": _rounded(rows["forward_mask"]),
-        "backward_mask": _rounded(rows["backward_mask"]),
-        "occupancy": _rounded(rows["occupancy"]),
+        "attention": rows(p),
+        "forward_mask": rows(forward),
+        "backward_mask": rows(backward_mask(p)),
+        "occupancy": rows(torch.cat([p.new_zeros(1, num_slots), below])),
         "steps": steps,
     }
     return {**empty_trace(tokens, direction), "nodes": nodes, "memory": memory}
@@ -328,11 +326,6 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         for node in nodes:
             first, after = bisect_left(positions, node["first"]), bisect_right(positions, node["last"])
             node["in_true_tree"] = (first, after - 1) in true_spans if after - first > 1 else None
-
-
-def _rounded(values: Tensor) -> list[list[float]]:
-    """Rows of rounded fractions."""
-    return [[_whole_as_int(round(value, DIGITS)) for value in row] for row in values.tolist()]
 
 
 def _whole_as_int(number: float) -> float:
