@@ -16,7 +16,7 @@ from ordered_memory.checks import check_name, check_tensor, integer_or_none, pos
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
-from ordered_memory.trees import Span, Tree, fold, leaves, reduce_topmost
+from ordered_memory.trees import Tree, fold, leaves, reduce_topmost
 
 GreedyDecoding = Literal["prpn", "unbiased"]
 """A greedy decoding of syntactic distances; see `greedy`."""
@@ -27,6 +27,8 @@ ReadingDirection = Literal["forward", "backward"]
 GREEDY_DECODINGS: tuple[GreedyDecoding, ...] = get_args(GreedyDecoding)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
 DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
+Part = tuple[int, int]
+"""The first token of a part of a sentence, and one after the last."""
 
 
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
@@ -151,10 +153,10 @@ def from_attention(
     sizes = sequence_lengths(lengths, batch_size, steps)
     pointers, attended = batch.argmax(-1).tolist(), batch.any(-1).tolist()
     undefined = batch.isnan().any(-1).tolist()
-    trees, stride = [], 1 if direction == "forward" else -1
+    # The first token that is read finds an empty memory, so its attention is zero.
+    first, stride = (1, 1) if direction == "forward" else (0, -1)
+    trees = []
     for i, size in enumerate(sizes):
-        # The first token that is read finds an empty memory, so its attention is zero.
-        first = 1 if direction == "forward" else 0
         attended_inside = attended[i][first : first + size - 1]
         if not all(attended_inside):
             raise ValueError(
@@ -297,15 +299,17 @@ def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tre
         )
     split = _split_prpn if decoding == "prpn" else _split_unbiased
     subtrees: list[Tree] = []
-    pending: list[tuple[int, int] | None] = [(0, d.size)]  # first token, and one after the last
+    pending: list[Part | None] = [(0, d.size)]  # the last entry is processed first
     while pending:
-        span = pending.pop()
-        if span is None:
+        part = pending.pop()
+        if part is None:
             reduce_topmost(subtrees)
-        elif span[1] - span[0] == 1:
-            subtrees.append(span[0])
+        elif part[1] - part[0] == 1:
+            subtrees.append(part[0])
         else:
-            pending += split(d, *span)
+            parts = split(d, *part)
+            pending += [None] * (len(parts) - 1)  # joins their trees, from the right
+            pending += reversed(parts)
     return subtrees[0]
 
 
@@ -366,20 +370,17 @@ def _to_numbers(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
         raise ValueError(
             f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"
         )
-    numbers: list[Any] = values.tolist()
-    return numbers
+    entries: list[Any] = values.tolist()
+    return entries
 
 
-def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """What `greedy` processes next, the last entry first: spans, and None to join the last two subtrees."""
+def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Part]:
+    """What is before the token with the largest distance, this token, and what is after it."""
     i = start + int(d[start:end].argmax())
-    pending: list[Span | None] = [(i, i + 1)]
-    if i + 1 < end:
-        pending = [None, (i + 1, end), *pending]
-    return [None, *pending, (start, i)] if i > start else pending
+    return [part for part in ((start, i), (i, i + 1), (i + 1, end)) if part[0] < part[1]]
 
 
-def _split_unbiased(d: np.ndarray, start: int, end: int) -> list[Span | None]:
-    """What `greedy` processes next, the last entry first: spans, and None to join the last two subtrees."""
+def _split_unbiased(d: np.ndarray, start: int, end: int) -> list[Part]:
+    """What is before the token with the largest distance, the first token aside, and what begins with it."""
     i = start + 1 + int(d[start + 1 : end].argmax())
-    return [None, (i, end), (start, i)]
+    return [(start, i), (i, end)]
