@@ -329,7 +329,7 @@ class LanguageModel(LanguageModelBase):
         raw, new_state, all_distances = x, [], []
         for index, layer in enumerate(self.layers):
             layer_state = None if state is None else state[index]
-            if _is_onlstm(layer):
+            if self.recurrent == "onlstm":
                 raw, next_state, layer_distances = layer(x, layer_state, distances=True)
                 all_distances.append(layer_distances)
             else:
@@ -359,11 +359,6 @@ class LanguageModel(LanguageModelBase):
             weights[name] = F.dropout(parameters[name], self.weight_dropout)
         output, new_state = functional_call(lstm, weights, (x, state)) if weights else lstm(x, state)
         return output, new_state
-
-
-def _is_onlstm(layer: nn.Module) -> bool:
-    """Whether a layer is an ONLSTM, or a wrapper around one, such as the result of `torch.compile`."""
-    return isinstance(layer, ONLSTM) or any(isinstance(module, ONLSTM) for module in layer.modules())
 
 
 # `torch.load(weights_only=True)` accepts a pickled model.
