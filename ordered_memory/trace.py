@@ -96,7 +96,7 @@ def read_output(
             for sequence_attention, sequence_tokens, size in zip(batch, tokens, sizes, strict=True)
         ]
     distances = getattr(output[2], "forget", None) if isinstance(output, tuple) and len(output) > 2 else None
-    if not isinstance(output, tuple) or not isinstance(distances, Tensor):
+    if not isinstance(distances, Tensor):
         raise TypeError(
             "expected the output of an OrderedMemory, or of an ONLSTM that was called with distances=True, "
             f"got {type(output).__name__}"
@@ -262,8 +262,8 @@ def read_tree(tree: Tree, tokens: Sequence[str]) -> Trace:
     Returns:
         A trace with `nodes`.
     Raises:
-        TypeError, ValueError: not a tree over these tokens.
-        TypeError: a token is not a string.
+        TypeError: not a tree, or a token is not a string.
+        ValueError: not a tree over these tokens.
     Example:
         >>> trace = read_tree(((0, 1), 2), ["the", "cat", "sat"])
         >>> trace["nodes"][0]
