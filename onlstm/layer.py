@@ -175,7 +175,7 @@ class ONLSTM(OrderedNeurons):
             output, (h_n, c_n) as nn.LSTM does, and with `distances` a `Distances` as a third entry. Output
             and distances are zero at padded steps.
         Raises:
-            TypeError: `input` is neither a tensor nor a PackedSequence, or `hx` is not a pair.
+            TypeError: `input` is neither a dense tensor nor a PackedSequence, or `hx` is not a pair.
             ValueError: `input` does not have two or three axes, or has the wrong dtype; or `lengths` is not
                 one integer in range for each sequence, or is given with a PackedSequence or without a batch
                 axis. (Under `torch.compile` lengths out of range raise a RuntimeError.)

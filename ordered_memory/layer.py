@@ -194,7 +194,7 @@ class OrderedMemory(nn.Module):
         Returns:
             Named tuple (output, state, attention), without the batch axis if `x` has none.
         Raises:
-            TypeError: `x` is neither a tensor nor a PackedSequence, or `state` is not three tensors.
+            TypeError: `x` is neither a dense tensor nor a PackedSequence, or `state` is not three tensors.
             ValueError: `x`, `state`, `lengths` or `num_slots` has an unexpected size, value, dtype or device.
                 (Under `torch.compile` lengths out of range raise a RuntimeError.)
             BackendError: the backend that `backend` names cannot run on these inputs. It is a RuntimeError.

@@ -1,10 +1,14 @@
 """The recurrence in C, compiled for the CPU, as a PyTorch operator.
 
 Every thread computes some of the units, for all sequences, and synchronizes with the other threads twice per
-step: see `recurrence.c`. The recurrent weight is packed once per call (`runtime/gemm.h`); all elementwise
-operations of a step are one loop over the units. A wheel contains the compiled code. From a checkout it is
-compiled when first needed, into the user's cache directory. With neither a wheel nor a compiler this backend
-cannot run, and "auto" selects another one.
+step: see `recurrence.c`. All elementwise operations of a step are one loop over the units.
+
+Each pass packs the weights that it multiplies by once (`runtime/gemm.h`). The exception is the forward pass
+of a call with at most eight tokens (T · B) and without bfloat16 operands, which reads them as they are, and
+sums in a different order.
+
+A wheel contains the compiled code. From a checkout it is compiled when first needed, into the user's cache
+directory. With neither a wheel nor a compiler this backend cannot run, and "auto" selects another one.
 
 Under autocast the recurrence keeps the dtype of the parameters. Under bfloat16 autocast its matrix products,
 and the three products over all tokens at the end of the backward pass, have bfloat16 operands if the

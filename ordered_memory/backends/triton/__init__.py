@@ -1,11 +1,11 @@
 """The recurrence as two Triton kernels that run the whole loop on a GPU, as a PyTorch operator.
 
 The queries, which depend only on the inputs, are computed before the loop, and every weight gradient after
-it, each as one matrix product over all steps. For these products the forward pass saves 13 numbers and the
-backward pass 9 for each step, sequence, slot and feature; no product is computed twice. If no gradient is
-needed, the same buffers hold a single step. Dropout masks are drawn for all steps in advance, as one byte per
-entry, because the few programs that run the loop would be slowed down by drawing them. The backward pass
-draws them again.
+it, each as one matrix product over all steps. For these products the forward pass saves 13 numbers (14 with
+dropout in the score) and the backward pass 9 for each step, sequence, slot and feature; no product is
+computed twice. If no gradient is needed, the same buffers hold a single step. Dropout masks are drawn for all
+steps in advance, as one byte per entry, because the few programs that run the loop would be slowed down by
+drawing them. The backward pass draws them again.
 
 `torch.ops.ordered_memory.triton` is the forward pass, `torch.ops.ordered_memory.triton_backward` the backward
 pass. Triton is imported when the kernels are first run, not with this module.
