@@ -14,7 +14,7 @@ from tasks.language_model.ptb_spelling import NUMERAL, is_number
 from tasks.language_model.vocabulary import Vocabulary
 from tasks.spelling.words import ABBREVIATION, OPENING_QUOTE
 
-PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|\.{2,}|[,:](?!\d)|(?<!\S)[-.]+(?!\S)""")
+PUNCTUATION = re.compile(r"""[?!;()\[\]{}"“”…–—]|``|''|--|\.{2,}|[,:](?!\d)""")
 """Removed; commas and colons in numbers are kept."""
 _ABBREVIATION = re.compile(
     rf"{ABBREVIATION.pattern}|(?:ala|ariz|ark|calif|colo|conn|fla|ga|ind|kan|ky|mich|minn|neb|nev|okla|pa|tenn|tex"
@@ -44,6 +44,7 @@ def normalize(text: str) -> tuple[str, ...]:
     """
     text = _PUNCTUATION_IN_QUOTES.sub(r"'\1", text.translate(_APOSTROPHES))
     words = _without_single_quotes(PUNCTUATION.sub(" ", text).split())
+    words = [word for word in words if word.strip("-.")]  # only now: what is left of ":-)"
     if words and not _ABBREVIATION.fullmatch(words[-1]):
         words[-1] = words[-1].rstrip(".")
     return tuple(part for word in words for part in _split_word(word))

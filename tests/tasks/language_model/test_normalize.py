@@ -47,6 +47,8 @@ def test_text_in_that_form_stays_as_it_is(text):
         ("‘Not this time,’ he said, 'or is it?' and left.", "not this time he said or is it and left"),
         ("'Tis what they gave 'em... here", "'tis what they gave 'em here"),
         ("He lives in Tucson, Ariz.", "he lives in tucson ariz."),
+        ("I'm sure they'll say we're late; she'd go.", "i 'm sure they 'll say we 're late she 'd go"),
+        ("Then - (-) he said 'it is done .' and left. :-)", "then he said it is done and left"),
         ("?!", ""),
     ],
 )
