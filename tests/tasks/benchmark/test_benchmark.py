@@ -329,13 +329,18 @@ RATIOS = {
 
 
 def assert_consistent(result):
-    """Sums, rates and ratios follow from the medians."""
+    """Sums, rates and ratios follow from the medians, and active fractions from the counts."""
     tokens = sum(batch["tokens"] for batch in result["batches"])
     for values in result["contenders"].values():
         for kind in ("train", "infer"):
             assert len(values[f"{kind}_ms_per_batch"]) == len(result["batches"])
             assert values[f"{kind}_ms"] == pytest.approx(sum(values[f"{kind}_ms_per_batch"]))
             assert values[f"{kind}_tokens_per_s"] == pytest.approx(tokens / values[f"{kind}_ms"] * 1000)
+    for kind in ("train", "infer"):
+        counts = [batch[f"{kind}_counts"] for batch in result["batches"]]
+        active, pairs = (sum(batch[name] for batch in counts) for name in ("active", "pairs"))
+        assert result[f"active_fraction_{kind}"] == active / pairs
+        assert pairs == tokens * result["sizes"]["num_slots"]
     for name, (time, above, below) in RATIOS.items():
         above, below = above or result["backend"], below or result["backend"]
         if above in result["contenders"] and below in result["contenders"]:
@@ -345,9 +350,12 @@ def assert_consistent(result):
             assert result[name] is None
 
 
-def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
+def test_every_configuration_runs_and_is_written_down(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "tasks.benchmark.compare.peak_mib", lambda setup, entry, batch, threads: float(batch.lengths.max())
+    )
     path = tmp_path / "times.json"
-    words = ["--quick", "--no-memory", "--config", "listops", "logic", "sst", "long", "--json", str(path)]
+    words = ["--quick", "--config", "listops", "logic", "sst", "long", "--json", str(path)]
     assert main(words) == 0
     results = json.loads(path.read_text())
     assert [result["config"] for result in results] == ["listops", "logic", "sst", "long"]
@@ -357,9 +365,13 @@ def test_every_configuration_runs_and_is_written_down(tmp_path, capsys):
         assert result["train_speedup_vs_released"] is None
         assert {"reference", "nn.LSTM", "floor"} <= result["contenders"].keys()
         assert {"threads", "torch", "device_name", "commit", "date", "seed", "sizes"} <= result.keys()
-        assert 0 < result["active_fraction_train"] <= 1
-        assert 0 < result["active_fraction_infer"] <= 1
+        longest = max(batch["T"] for batch in result["batches"])
+        for name, values in result["contenders"].items():
+            assert values["peak_mib"] == (None if name.startswith("floor") else longest)
+        active = [result[f"active_fraction_{kind}"] for kind in ("train", "infer")]
+        assert all(0 < fraction <= 1 for fraction in active)
         assert f"{result['config']}: D=8 N=3" in out
+        assert "active pairs: training {:.1%}, evaluation {:.1%}\n".format(*active) in out
     assert out.count("training step") == 4
     every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
     (batch,) = results[-1]["batches"]
@@ -632,6 +644,39 @@ def test_scaling_writes_a_table_and_plots(tmp_path, capsys):
     results = json.loads((tmp_path / "speed.json").read_text())
     assert results.items() >= {"device": "cpu", "threads": 1, "nesting": 5, "quick": True}.items()
     assert [str(row["train_ms"]) for row in results["rows"]] == [row["train_ms"] for row in rows]
+
+
+def test_each_point_of_a_sweep_has_its_sizes_and_its_times(tmp_path, monkeypatch, capsys):
+    timed = []
+
+    def known_times(contenders, batches, **options):
+        timed.append(contenders)
+        first = 6.0 * len(timed)
+        return {name: Times([first + i], [first / 2 + i]) for i, name in enumerate(contenders)}
+
+    monkeypatch.setattr("tasks.benchmark.scaling.interleave", known_times)
+    monkeypatch.setattr("tasks.benchmark.scaling.figure_png", lambda figure: b"")
+    path = tmp_path / "speed.json"
+    options = ["--directory", str(tmp_path), "--json", str(path)]
+    assert main(["scaling", "--quick", "--no-memory", *options]) == 0
+    rows = json.loads(path.read_text())["rows"]
+    printed = re.findall(r"^auto.*", capsys.readouterr().out, re.MULTILINE)
+    full = (12, 2, 3, 8)
+    points = [(6, 2, 3, 8), full, (12, 1, 3, 8), full, (12, 2, 2, 8), full, (12, 2, 3, 4), full]
+    for i, ((T, B, N, D), contenders) in enumerate(zip(points, timed, strict=True)):
+        for j, recompute_every in enumerate((None, {6: 3, 12: 4}[T])):  # about √T segments
+            name, row = ("auto", "auto, checkpoints")[j], rows[2 * i + j]
+            layer, (batch,) = contenders[name].module, contenders[name].batches
+            assert batch.lengths.tolist() == [T] * B
+            assert batch.inputs.shape == (T, B, D)
+            assert (layer.num_slots, layer.slot_size, layer.recompute_every) == (N, D, recompute_every)
+            train, infer = 6.0 * (i + 1) + j, 3.0 * (i + 1) + j
+            per_token = [1000 * ms / (T * B) for ms in (train, infer)]
+            times = (train, infer, *map(pytest.approx, per_token))
+            assert tuple(row.values()) == ("TBND"[i // 2], T, B, N, D, name, recompute_every, *times, None)
+            cells = [f"{value:,.1f}" for value in (train, infer)] + [f"{value:,.2f}" for value in per_token]
+            swept = str((T, B, N, D)[i // 2])
+            assert re.split("  +", printed[2 * i + j].strip()) == [name, swept, *cells, "–"]
 
 
 def test_help_explains_both_subcommands(capsys):
