@@ -246,6 +246,7 @@ def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
 
 def test_groups_of_one_name_have_a_column_each():
     groups = {"length": {"1–10": (0.5, 4)}, "nodes": {"all": (0.9, 30), "1–10": (0.7, 9)}}
+    groups |= {"depth": {"1": (0.4, 2), "2": (0.3, 5)}, "operator": {f"MAX{CROSS}2": (0.2, 3)}}  # no columns
     made = accuracy_table({"sst": finished(ListOpsConfig(), 0.6, groups)})
     assert made.columns == ["model", "all", "1–10", "nodes all", "nodes 1–10"]
     assert made.rows == [["sst", 0.6, 0.5, 0.9, 0.7]]
@@ -266,11 +267,12 @@ def test_f1_stands_beside_the_baselines_and_its_conventions():
         "lstm": finished(ListOpsConfig(model="lstm"), 0.5, {}),
         "om": finished(ListOpsConfig(), 0.9, {}, f1=1.0, balanced=0.4, random=0.2),
         "onlstm": finished(ListOpsConfig(model="onlstm"), 0.8, {}, f1=0.7, balanced=0.4, random=0.3),
+        "crvnn": finished(ListOpsConfig(model="crvnn"), 0.8, {}, f1=0.6, balanced=0.4, random=0.2),
     }
-    for name in ("om", "onlstm"):
+    for name in ("om", "onlstm", "crvnn"):
         runs[name].results["scored_trees"] = 1_200
     made = accuracy_table(runs)
-    assert made.rows[3:] == [["balanced", None, 0.4]]  # random trees of other data have another F1
+    assert made.rows[4:] == [["balanced", None, 0.4]]  # random trees of other data have another F1
     assert made.note.startswith("F1: corpus level, with. Trees scored: 1,200. None. Spans of one token never")
     runs["om"].results["scored_trees"] = 9
     assert "Trees" not in accuracy_table(runs).note

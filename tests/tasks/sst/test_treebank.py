@@ -100,6 +100,7 @@ def test_a_tree_may_be_as_deep_as_its_sentence_is_long(tmp_path):
         ("(2 (2 a) (2 b) (2 c))", "got words [] and 3 nodes"),
         ("(2 a b)", "got words ['a', 'b'] and 0 nodes"),
         ("(2 (2 a) b)", "got words ['b'] and 1 nodes"),
+        ("(2 (2 a) b (2 c))", "got words ['b'] and 2 nodes"),
         ("(2 (2 a\tb) (2 c))", "expected a word without ASCII white space, got 'a\\tb'"),
         ("", "expected a tree, got an empty line"),
         (" ", "expected a tree, got an empty line"),
