@@ -121,11 +121,12 @@ class RunDirectory:
     def remove_results(self) -> None:
         """Remove results.json and the summaries over several seeds that include it, as it will change."""
         self.results.unlink(missing_ok=True)
-        name = re.fullmatch(r"(.*?)(\d+)", self.path.name)
+        directory = Path(os.path.abspath(self.path))  # `.` has no name
+        name = re.fullmatch(r"(.*?)(\d+)", directory.name)
         if name is None:
             return
         prefix, seed = name[1], int(name[2])
-        for path in self.path.parent.glob("*-to-*.json"):
+        for path in directory.parent.glob("*-to-*.json"):
             seeds = re.fullmatch(rf"{re.escape(prefix)}(\d+)-to-(\d+)\.json", path.name)
             if seeds and int(seeds[1]) <= seed <= int(seeds[2]) and _is_summary(path):
                 path.unlink(missing_ok=True)

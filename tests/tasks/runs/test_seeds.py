@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +81,8 @@ def test_groups_that_a_seed_lacks_stand_among_the_others_in_the_summary(tmp_path
 
 @pytest.mark.parametrize("prefix", ["seed-", "paper-C-lstm-", "small-2-lstm-"])
 @pytest.mark.parametrize("changing", [1, 2, 3])
-def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing, prefix):
+@pytest.mark.parametrize("is_here", [False, True])
+def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, monkeypatch, changing, prefix, is_here):
     names = [f"{prefix}{first}-to-{first + 1}.json" for first in (1, 2, 3)]
     others = [f"{prefix}1-to-9.json", "other-1-to-3.json", f"{prefix}10-to-30.json"]
     for name in names + others[1:]:
@@ -89,7 +91,9 @@ def test_what_summarizes_a_run_goes_when_its_results_do(tmp_path, changing, pref
     run = RunDirectory(tmp_path / f"{prefix}{changing}")
     run.path.mkdir()
     run.results.write_text("{}")
-    run.remove_results()
+    if is_here:
+        monkeypatch.chdir(run.path)
+    RunDirectory(Path() if is_here else run.path).remove_results()
     assert not run.results.exists()
     left = {path.name for path in tmp_path.glob("*.json")}
     kept = [names[i] for i in range(3) if changing not in (i + 1, i + 2)]
