@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -250,7 +251,7 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         model, directory = _name(run, found), run.files.path
         names = (
             model,
-            f"{model}, {directory.name}",
+            f"{model}, {Path(os.path.abspath(directory)).name}",  # `.` has no name
             f"{model}, {directory}",
             f"{model}, {directory.resolve()}",
         )

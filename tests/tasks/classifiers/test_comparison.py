@@ -131,6 +131,9 @@ def test_runs_of_one_model_have_names_of_their_own_wherever_they_are(
         strict=True,
     ):
         assert row.startswith(f"{name}  ")
+    monkeypatch.chdir("seed-1")
+    assert MAIN["listops"](["report", "../first", ".", "--output", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out.splitlines()[2].startswith(f"{model}, seed-1  ")
 
 
 def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(small_runs, tmp_path, capsys):
