@@ -10,6 +10,7 @@ import sys
 from concurrent.futures import Future
 from functools import partial
 from time import sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -48,10 +49,12 @@ from tasks.benchmark.workloads import (
     pad,
     pad_left,
     random_formula,
+    spread_batches,
 )
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.expressions import decode
 from tasks.listops.expressions import parse as parse_expression
+from tasks.listops.generator import generate
 from tasks.listops.model import ListOpsModel
 from tasks.logic.formulas import decode as decode_formula
 from tasks.logic.formulas import parse
@@ -368,10 +371,9 @@ def test_every_configuration_runs_and_is_written_down(tmp_path, monkeypatch, cap
         longest = max(batch["T"] for batch in result["batches"])
         for name, values in result["contenders"].items():
             assert values["peak_mib"] == (None if name.startswith("floor") else longest)
-        active = [result[f"active_fraction_{kind}"] for kind in ("train", "infer")]
-        assert all(0 < fraction <= 1 for fraction in active)
+        assert 0 < result["active_fraction_train"] <= 1
+        assert 0 < result["active_fraction_infer"] <= 1
         assert f"{result['config']}: D=8 N=3" in out
-        assert "active pairs: training {:.1%}, evaluation {:.1%}\n".format(*active) in out
     assert out.count("training step") == 4
     every = {values["recompute_every"] for values in results[-1]["contenders"].values()} - {None}
     (batch,) = results[-1]["batches"]
@@ -443,11 +445,16 @@ def test_a_checkpoint_brings_its_weights_sizes_and_score(tmp_path, capsys):
     save_tensors(path, model.state_dict(), config_to_dict(config))
     report = tmp_path / "times.json"
     words = ["--quick", "--no-memory", "--checkpoint", str(path), "--json", str(report)]
-    assert main([*words, "--num-slots", "5"]) == 0
+    assert main([*words, "--num-slots", "5", "--occupancy-threshold", "0.25"]) == 0
     (result,) = json.loads(report.read_text())
     expected = {"slot_size": 6, "num_slots": 5, "input_size": 5, "score": "additive", "cell": "tree-rnn"}
-    assert expected.items() <= result["sizes"].items()
-    assert "score additive" in capsys.readouterr().out
+    assert (expected | {"occupancy_threshold": 0.25}).items() <= result["sizes"].items()
+    assert_consistent(result)
+    assert result["active_fraction_train"] != result["active_fraction_infer"]  # by dropout
+    out = capsys.readouterr().out
+    assert "score additive, occupancy threshold 0.25, weights of" in out
+    active = "active pairs: training {active_fraction_train:.1%}, evaluation {active_fraction_infer:.1%}\n"
+    assert active.format(**result) in out
 
     setup = Setup(Sizes(**{**result["sizes"], "num_slots": 4}), 0, "cpu", checkpoint=path)
     weights = build_layer(setup).state_dict()
@@ -614,6 +621,23 @@ def test_the_configurations_have_the_sizes_of_the_papers():
     for workload in workloads.values():
         lengths = [len(batch.tokens) for batch in workload.batches]
         assert lengths == sorted(lengths)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(2, [{3, 4}, {9, 10}]), (3, [{3, 4}, {7, 8}, {11, 12}]), (1, [{7, 8}])]
+)
+def test_batches_are_from_the_middle_of_equal_parts_of_an_epoch(count, expected):
+    lengths = [7, 1, 13, 4, 10, 2, 12, 5, 9, 3, 11, 6, 8]  # the longest makes a batch of one: it is left out
+    chosen = spread_batches(lengths, 2, count, seed=1)
+    assert [{lengths[i] for i in batch} for batch in chosen] == expected
+
+
+def test_expressions_have_at_most_the_maximum_length(monkeypatch):
+    drawn = SimpleNamespace(train=generate(800, seed=1))
+    monkeypatch.setattr("tasks.benchmark.workloads.standard", lambda seed: drawn)
+    workload = build_workload("listops", batches=2, max_length=30)
+    assert all(batch.lengths.shape == (128,) for batch in workload.batches)
+    assert max(batch.lengths.max() for batch in workload.batches) <= 30
 
 
 @pytest.mark.slow
