@@ -51,10 +51,7 @@ def spell(words: Sequence[str], vocabulary: Vocabulary) -> list[str]:
 def _spell(word: str, vocabulary: Vocabulary) -> str:
     if word in vocabulary:
         return word
-    lower = word.lower()
-    if lower not in vocabulary and is_number(word) and _has_numeral(vocabulary):
-        return NUMERAL
-    return lower
+    return NUMERAL if is_number(word) and _has_numeral(vocabulary) else word.lower()
 
 
 @lru_cache(maxsize=8)
