@@ -5,10 +5,16 @@ import torch
 
 from tasks.classifiers.commands import ReadConfig, show_trees
 from tasks.classifiers.evaluation import predict_example
+from tasks.listops.__main__ import main as listops
+from tasks.listops.config import ListOpsConfig
+from tasks.listops.data import Dataset, write_tsv
+from tasks.listops.model import ListOpsModel
 from tasks.logic.config import LogicConfig
-from tasks.logic.data import Dataset
+from tasks.logic.data import Dataset as LogicDataset
 from tasks.logic.model import LogicModel
 from tasks.reporting.drawing import save_attention
+from tasks.runs.checkpoints import save_tensors
+from tasks.runs.saved_config import config_to_dict
 from tests.tasks.classifiers.tiny import TINY
 
 
@@ -16,7 +22,7 @@ from tests.tasks.classifiers.tiny import TINY
 def test_each_sentence_of_an_example_has_its_heat_map(names, second, tmp_path, monkeypatch):
     torch.manual_seed(0)
     monkeypatch.setattr("tasks.logic.data.SIDES", names)
-    data = Dataset.from_texts([("( not a )", "b")])
+    data = LogicDataset.from_texts([("( not a )", "b")])
     prediction = predict_example(LogicModel(LogicConfig(embedding_size=6, **TINY)), data, 0)
     show_trees(ReadConfig(heat_map=tmp_path / "map.png"), data, prediction)
     assert {path.name for path in tmp_path.iterdir()} == {"map.png", f"map-{second}.png"}
@@ -25,3 +31,32 @@ def test_each_sentence_of_an_example_has_its_heat_map(names, second, tmp_path, m
     ):
         save_attention(tmp_path / "expected.png", attention, sentence.tokens)
         assert (tmp_path / f"{name}.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
+
+
+def test_slots_threshold_and_batch_size_of_a_command_are_those_of_the_model(tmp_path, monkeypatch):
+    config = ListOpsConfig(embedding_size=6, **TINY, test_num_slots=7, occupancy_threshold=0.01)
+    checkpoint, texts, data = (tmp_path / name for name in ("best.safetensors", "texts.txt", "test.tsv"))
+    save_tensors(checkpoint, ListOpsModel(config).state_dict(), config_to_dict(config))
+    expressions = ["[MAX 2 9 ]", "3", "[MIN 1 [SM 4 5 ] ]", "7"]
+    texts.write_text("".join(f"{text}\n" for text in expressions))
+    write_tsv(data, Dataset.from_texts(expressions))
+    read, forward = [], ListOpsModel.forward
+
+    def noted(model, batch):
+        read.append((model.encoder.num_slots, model.encoder.occupancy_threshold, len(batch.lengths)))
+        return forward(model, batch)
+
+    monkeypatch.setattr(ListOpsModel, "forward", noted)
+    evaluate = ["evaluate", "--file", data, "--batch-size", "3"]
+    predict_file = ["predict-file", texts, "--batch-size", "3"]
+    predict, trace = ["predict", expressions[0]], ["trace", expressions[0], "--html", tmp_path / "trace.html"]
+    cases = [
+        (words, options, slots, 0.01, sizes)
+        for words, sizes in ((evaluate, (3, 1)), (predict_file, (3, 1)), (predict, (1,)), (trace, (1,)))
+        for options, slots in (([], 7), (["--num-slots", "5"], 5))
+    ]
+    cases.append((evaluate, ["--occupancy-threshold", "0.3"], 7, 0.3, (3, 1)))
+    for words, options, slots, threshold, sizes in cases:
+        read.clear()
+        assert listops([*map(str, words), "--checkpoint", str(checkpoint), *options]) == 0
+        assert read == [(slots, threshold, size) for size in sizes]
