@@ -7,13 +7,16 @@ import pytest
 
 from tasks.benchmark import classifier_models
 from tasks.benchmark.__main__ import main
+from tasks.benchmark.classifier_models import LogicModelsConfig, SentimentModelsConfig
 from tasks.classifiers.config import ModelName
 
 
 @pytest.mark.parametrize(
-    ("subcommand", "unit"), [("logic", "pairs"), ("sst", "phrases")], ids=["logic", "sst"]
+    ("subcommand", "unit", "config"),
+    [("logic", "pairs", LogicModelsConfig(pairs=400)), ("sst", "phrases", SentimentModelsConfig(quick=True))],
+    ids=["logic", "sst"],
 )
-def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, subcommand, unit):
+def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, subcommand, unit, config):
     target, timed = tmp_path / "speed.json", timed_by(classifier_models)
     assert main([subcommand, "--quick", "--json", str(target), "--precision", "bf16-mixed"]) == 0
     results = json.loads(target.read_text())
@@ -21,12 +24,15 @@ def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, su
     assert results.items() >= sizes.items()
     rows = results["contenders"]
     assert set(rows) == set(get_args(ModelName))
-    for row in rows.values():
-        assert row[f"train_{unit}_per_s"] > 0
-        assert row[f"infer_{unit}_per_s"] > 0
-        assert row["parameters"] > 0
-        assert row["epoch_s"] > sum(row["train_ms_per_batch"]) / 1000
     [contenders] = timed
+    examples, timed_examples = len(config.data().labels), 2 * 4
+    for name, row in rows.items():
+        for kind in ("train", "infer"):
+            seconds = sum(row[f"{kind}_ms_per_batch"]) / 1000
+            assert row[f"{kind}_{unit}_per_s"] == pytest.approx(timed_examples / seconds)
+        assert row["parameters"] == sum(weight.numel() for weight in contenders[name].module.parameters())
+        seconds = sum(row["train_ms_per_batch"]) / 1000
+        assert row["epoch_s"] == pytest.approx(seconds * examples / timed_examples)
     read = [
         [batch.words if unit == "phrases" else batch.tokens.tolist() for batch in contender.batches]
         for contender in contenders.values()
