@@ -42,9 +42,9 @@ def check_types(config: Any) -> None:
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        is_nan = value != value
         try:
-            fits = is_nan or _from_json(_to_json(value), hints[field.name]) == value
+            converted = _from_json(_to_json(value), hints[field.name])
+            fits = converted == value or converted != converted  # NaN, of an option that may be a float
         except TypeError:
             fits = False
         if not fits:

@@ -255,6 +255,10 @@ def test_ctrl_c_while_modules_are_imported_is_silent():
         ({"adam_betas": [0.9, 0.99]}, "--adam-betas must be .*, got"),
         ({"epochs": None}, "--epochs must be int, got None"),
         ({"bidirectional": 1}, "--bidirectional must be bool, got 1"),
+        ({"bidirectional": np.nan}, "--bidirectional must be bool, got nan"),  # missing in a table
+        ({"data_dir": np.nan}, "--data-dir must be .*, got nan"),
+        ({"learning_rate": np.nan}, "--learning-rate must be .*nan"),
+        ({"adam_betas": np.array([0.9, 0.99])}, "--adam-betas must be .*, got array"),
     ],
 )
 @pytest.mark.parametrize("seeds", [1, 2])
