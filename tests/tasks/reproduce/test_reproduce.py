@@ -16,7 +16,7 @@ from tasks.reproduce.runs import Kind
 from tasks.reproduce.table import CommandSpec, TableSpec
 from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.trainer import Trainer
-from tests.tasks.reproduce.tiny import HARD, TINY_TABLE, asked, row
+from tests.tasks.reproduce.tiny import HARD, OPTIONS, TINY_TABLE, asked, row
 
 
 def numbers(results):
@@ -299,6 +299,36 @@ def test_with_several_jobs_each_run_prints_to_a_log_of_its_own(tmp_path, command
     asked(tmp_path, seeds=2, jobs=2)
     runs = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, seeds=2))
     assert logs == [None, *(run.files.path / "log.txt" for run in runs)]
+
+
+def test_the_commands_of_a_run_have_its_options_and_threads(tmp_path):
+    options = {"precision": "64-true", "max_minutes": 5.0, "train_options": ("patience=3",)}
+    (run,) = runs_of(TINY_TABLE, ReproduceConfig(directory=tmp_path, **options))
+    path = tmp_path / run.name
+    train = ["tasks.listops", "train", "--preset", "paper", *OPTIONS, "--model", "lstm", "--patience", "3"]
+    train += ["--precision", "64-true", "--max-minutes", "5.0", "--seed", "1", "--run-dir", path, "--resume"]
+    evaluate = ["tasks.listops", "evaluate", "--test", "10-args", "--size", "3"]
+    evaluate += ["--checkpoint", path / "best.safetensors", "--json", run.results_of(HARD)]
+    for threads, words in ((None, []), (3, ["--threads", "3"])):
+        expected = [tuple(map(str, [*command, *words])) for command in (train, evaluate)]
+        assert list(run.commands(threads)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        ({}, None),
+        ({"jobs": 2}, 4),
+        ({"jobs": 3}, 2),
+        ({"jobs": 9}, 1),
+        ({"jobs": 2, "threads": 3}, 3),
+        ({"executor": "slurm"}, None),
+        ({"executor": "slurm", "threads": 3}, 3),
+    ],
+)
+def test_jobs_share_the_cores(options, threads, monkeypatch):
+    monkeypatch.setattr("tasks.reproduce.config.count_cores", lambda: 8)
+    assert ReproduceConfig(**options).threads_of_a_run == threads
 
 
 def test_the_time_of_a_job_is_in_hours_and_at_least_a_minute(tmp_path, commands, monkeypatch):
