@@ -101,6 +101,17 @@ def test_the_runs_of_a_demo_share_its_minutes_unless_the_user_has_a_limit(name, 
     assert set(minutes(max_minutes=7)) == {7}
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_a_demo_generates_little_data_for_its_runs_and_their_evaluations(name, tmp_path):
+    training = {"listops": 20_000, "logic": 10_000, "sst": 2_000, "language_model": 10_000}
+    evaluation = {"listops": ("--size", "100"), "syntax_eval": ("--count", "50"), "parsing": ()}
+    for run in runs_of(TABLES[name], ReproduceConfig(preset="demo", directory=tmp_path)):
+        sizes = [getattr(run.config, name, 0) for name in ("expressions", "generated", "sentences")]
+        assert (run.config.data_dir, sum(sizes)) == (None, training[run.training.task])
+        for spec, words in run.evaluations.items():
+            assert words == (*spec.options, *evaluation[spec.task])
+
+
 def test_tables_share_runs(tmp_path):
     names = ("om-table-3a", "listops-lengths", "listops-arguments", "om-figure-3b")
     ours = [
