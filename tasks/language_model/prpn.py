@@ -23,7 +23,8 @@ from ordered_memory.dropout import draw_mask
 TEMPERATURE = 10.0
 """τ of equation (9): α goes from 0 to 1 while a difference of distances goes from -1/τ to 1/τ."""
 EPSILON = 1e-8
-"""Added to the sum of attention weights, which is 0 if all gates are closed."""
+"""Added to the sum of attention weights, which is 0 if all gates are closed. In float16, which has no such
+number, the smallest normal one is added."""
 
 
 class PRPN(LanguageModelBase):
@@ -208,7 +209,7 @@ def structured_attention(keys: Tensor, memories: Tensor, gates: Tensor) -> Tenso
     """
     scores = torch.einsum("n...h,...h->n...", memories, keys) / math.sqrt(keys.shape[-1])
     weights = gates * scores.softmax(0)
-    return weights / (weights.sum(0) + EPSILON)
+    return weights / (weights.sum(0) + max(EPSILON, torch.finfo(weights.dtype).tiny))
 
 
 class ParsingNetwork(nn.Module):

@@ -151,12 +151,13 @@ def test_gates_between_open_and_shut():
     torch.testing.assert_close(gates, torch.tensor([0.5 * 0.75 * 0.4, 0.75 * 0.4, 0.4]))
 
 
-def test_attention_behind_shut_gates_is_nothing_and_its_gradient_is_finite():
-    keys, memories = torch.randn(2, 3, requires_grad=True), torch.randn(4, 2, 3, requires_grad=True)
-    gates = torch.tensor([[0.0, 0], [0, 0], [0, 0.5], [0, 1]], requires_grad=True)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_attention_behind_shut_gates_is_nothing_and_its_gradient_is_finite(dtype):
+    keys, memories = (torch.randn(*sizes, 3, dtype=dtype, requires_grad=True) for sizes in ((2,), (4, 2)))
+    gates = torch.tensor([[0.0, 0], [0, 0], [0, 0.5], [0, 1]], dtype=dtype, requires_grad=True)
     weights = structured_attention(keys, memories, gates)
     assert (weights[:, 0] == 0).all()
-    torch.testing.assert_close(weights[:, 1].sum(), torch.tensor(1.0))
+    torch.testing.assert_close(weights[:, 1].sum(), torch.tensor(1.0, dtype=dtype))
     weights.square().sum().backward()
     assert all(tensor.grad.isfinite().all() for tensor in (keys, memories, gates))
 
