@@ -31,22 +31,29 @@ def test_what_is_learned_beside_the_layers_begins_at_the_scale_of_what_it_is_add
     assert PairTransformer(400, 1, 2, 0.0, shared=False).formulas.std().item() == pytest.approx(1, rel=0.1)
 
 
+def summary_by_layers(model, tokens, positions):
+    """[summary; tokens] through plain layers; positions are added once or, if shared, at each step."""
+    size = tokens.shape[1]
+    tokens = torch.cat([model.summary[None], tokens])
+    for step in range(2):
+        if model.shared or step == 0:
+            tokens = tokens + torch.cat([torch.zeros(1, size, dtype=torch.float64), positions])
+        if model.shared:
+            tokens = tokens + model.step_embeddings[step]
+        tokens = model.layers[0 if model.shared else step](tokens[None])[0]
+    return model.norm(tokens[0])
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_summary_is_that_of_one_sequence_without_masks(shared):
-    """[summary; W x + b] through plain layers; positions are added once or, if shared, at each step."""
     model = Transformer(5, 8, 2, 2, 0.0, shared=shared).double()
     x, lengths = torch.randn(3, 6, 5, dtype=torch.float64), torch.tensor([6, 1, 4])
     together = model(x, lengths)
     for row, length in enumerate(lengths.tolist()):
         positions = sinusoids(torch.arange(length), 8).double()
-        tokens = torch.cat([model.summary[None], model.projection(x[row, :length])])
-        for step in range(2):
-            if shared or step == 0:
-                tokens = tokens + torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
-            if shared:
-                tokens = tokens + model.step_embeddings[step]
-            tokens = model.layers[0 if shared else step](tokens[None])[0]
-        assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
+        tokens = model.projection(x[row, :length])
+        expected = summary_by_layers(model, tokens, positions)
+        assert_close(together[row], expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -81,7 +88,7 @@ def test_a_sequence_may_be_longer_than_any_of_training(shared):
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_the_summary_of_a_pair_is_that_of_both_formulas_without_padding(shared):
-    """[summary; left; right] through plain layers; both formulas begin at position 0."""
+    """Both formulas begin at position 0."""
     model = PairTransformer(8, 2, 2, 0.0, shared=shared).double()
     x, lengths = torch.randn(6, 5, 8, dtype=torch.float64), torch.tensor([5, 1, 2, 1, 3, 4])
     sizes = []
@@ -91,14 +98,9 @@ def test_the_summary_of_a_pair_is_that_of_both_formulas_without_padding(shared):
     for row in range(3):
         left, right = (x[side, : lengths[side]] for side in (row, 3 + row))
         positions = torch.cat([sinusoids(torch.arange(len(part)), 8) for part in (left, right)]).double()
-        tokens = torch.cat([model.summary[None], left + model.formulas[0], right + model.formulas[1]])
-        for step in range(2):
-            if shared or step == 0:
-                tokens = tokens + torch.cat([torch.zeros(1, 8, dtype=torch.float64), positions])
-            if shared:
-                tokens = tokens + model.step_embeddings[step]
-            tokens = model.layers[0 if shared else step](tokens[None])[0]
-        assert_close(together[row], model.norm(tokens[0]), rtol=1e-10, atol=1e-12)
+        tokens = torch.cat([left + model.formulas[0], right + model.formulas[1]])
+        expected = summary_by_layers(model, tokens, positions)
+        assert_close(together[row], expected, rtol=1e-10, atol=1e-12)
 
 
 def test_the_parameters_of_pairs_are_named_as_in_saved_models():
