@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax, one_hot
 
 from ordered_memory.devices import copy_to
+from ordered_memory.packing import unpack
 from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.tree_models import compose_tree_lstm, tree_lstm_composition
 
@@ -69,13 +70,14 @@ class GumbelTreeLSTM(nn.Module):
         """
         nodes = self._leaves(embedded)
         steps = embedded.shape[1] - 1
-        counts = copy_to(lengths, nodes.device).unsqueeze(1)
-        merges = counts.new_zeros(len(nodes), steps)
+        lengths = lengths.cpu()  # where nobody waits for the number of candidates
+        merges = torch.zeros(len(nodes), steps, dtype=torch.int64, device=nodes.device)
         for step in range(steps):
             left, right = nodes[:, :-1], nodes[:, 1:]
-            exists = torch.arange(steps - step, device=nodes.device) < counts - 1 - step
-            parents = self._parents(left, right, exists)
-            chosen = self._choose(parents.chunk(2, dim=-1)[0], exists)
+            exists = torch.arange(steps - step) < lengths.unsqueeze(1) - 1 - step
+            places = copy_to(exists.flatten().nonzero().squeeze(1), nodes.device)
+            parents = self._parents(left, right, places)
+            chosen = self._choose(parents.chunk(2, dim=-1)[0], copy_to(exists, nodes.device))
             merges[:, step] = chosen.argmax(-1)
             chosen = chosen.unsqueeze(-1)
             at_or_after = chosen.cumsum(1)  # 1 from the chosen position on; 0 everywhere if one node is left
@@ -90,18 +92,16 @@ class GumbelTreeLSTM(nn.Module):
             nodes.append(torch.cat(state, dim=-1))
         return torch.stack(nodes, dim=1)
 
-    def _parents(self, left: Tensor, right: Tensor, exists: Tensor) -> Tensor:
+    def _parents(self, left: Tensor, right: Tensor, places: Tensor) -> Tensor:
         """Compute the candidates that exist; the others are zero, (B, M - 1, 2D).
 
         Args:
             left, right: children, (B, M - 1, 2D).
-            exists: which candidates have both children, (B, M - 1) bool.
+            places: the candidates that have both children, by their index in the flattened batch, (n,).
         """
-        places = exists.flatten().nonzero().squeeze(1)
         lefts, rights = (child.flatten(0, 1).index_select(0, places) for child in (left, right))
         parents = compose_tree_lstm(lefts, rights, lambda h: self.composition(self.dropout(h)))
-        zeros = parents.new_zeros(exists.numel(), parents.shape[1])
-        return zeros.index_copy(0, places, parents).view_as(left)
+        return unpack(parents, 0, places, left.shape[0] * left.shape[1]).view_as(left)
 
     def _choose(self, hidden: Tensor, exists: Tensor) -> Tensor:
         """Choose one of the candidates.

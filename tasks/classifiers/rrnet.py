@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gumbel_softmax
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from ordered_memory.devices import copy_to
+from ordered_memory.packing import pack_indices, unpack
 from tasks.classifiers.encoded import Encoded, Rollout
 
 SPLIT, RECUR, MERGE = range(3)
@@ -72,19 +72,21 @@ class RRNet(nn.Module):
         Returns:
             Summaries, (B, D), and the actions taken.
         """
-        # Sequences are sorted by length, so that those that have not ended are the first ones.
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        sizes = packed.batch_sizes.tolist()
-        all_rows = torch.arange(len(embedded), device=embedded.device)
-        hidden = cell = embedded.new_zeros(len(embedded), self.size)
+        batch_size, steps, _ = embedded.shape
+        # In a packed batch the longest sequence comes first, so that those that have not ended are the first.
+        positions, batch_sizes, order = pack_indices(lengths.cpu(), steps, embedded.device)
+        sizes = batch_sizes.tolist()
+        tokens = embedded.transpose(0, 1).flatten(0, 1).index_select(0, positions)
+        all_rows = torch.arange(batch_size, device=embedded.device)
+        hidden = cell = embedded.new_zeros(batch_size, self.size)
         # Below the stack there is a zero, above it a place for what is not pushed. Writing in place is safe
         # here: the gradient of reading does not depend on what is read.
-        stack = embedded.new_zeros(len(embedded), self.num_slots + 2, self.size)
+        stack = embedded.new_zeros(batch_size, self.num_slots + 2, self.size)
         depths = torch.zeros_like(all_rows)
         dropout_mask = self.dropout(torch.ones_like(hidden))
         summaries, log_probabilities, values, entropies = [], [], [], []
-        all_gates = self.input_gates(packed.data).split(sizes)
-        for token, gates in zip(packed.data.split(sizes), all_gates, strict=True):
+        all_gates = self.input_gates(tokens).split(sizes)
+        for token, gates in zip(tokens.split(sizes), all_gates, strict=True):
             count = len(token)
             summaries.append(hidden[count:])  # of those that ended with the token before
             hidden, cell, depths, rows = hidden[:count], cell[:count], depths[:count], all_rows[:count]
@@ -102,13 +104,12 @@ class RRNet(nn.Module):
             stack[rows, torch.where(split, depths, self.num_slots + 1)] = new_hidden.to(stack.dtype)
             hidden = torch.where(merge.unsqueeze(1), (new_hidden + top) / 2, new_hidden)
         summaries.append(hidden)
-        rollout = Rollout(
-            _pad(log_probabilities, packed),
-            _pad(values, packed),
-            _pad(entropies, packed),
-            copy_to(lengths, embedded.device),
+        log_pi, v, entropy = (
+            unpack(torch.cat(column), 0, positions, steps * batch_size).view(steps, batch_size).T
+            for column in (log_probabilities, values, entropies)
         )
-        return Encoded(torch.cat(summaries[::-1])[packed.unsorted_indices], rollout=rollout)
+        rollout = Rollout(log_pi, v, entropy, copy_to(lengths, embedded.device))
+        return Encoded(unpack(torch.cat(summaries[::-1]), 0, order, batch_size), rollout=rollout)
 
     def log_policy(self, features: Tensor, depths: Tensor) -> Tensor:
         """Compute log π.
@@ -168,12 +169,6 @@ def policy_gradient_loss(rollout: Rollout, rewards: Tensor) -> Tensor:
     lengths = rollout.lengths.unsqueeze(1)
     padding = torch.arange(terms.shape[1], device=terms.device) >= lengths
     return (terms.masked_fill(padding, 0.0) / lengths).sum(1)
-
-
-def _pad(values: list[Tensor], like: PackedSequence) -> Tensor:
-    """Pad the values of each time step, in the order of a packed batch, to (B, T)."""
-    padded, _ = pad_packed_sequence(like._replace(data=torch.cat(values)), batch_first=True)
-    return padded
 
 
 def _perceptron(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
