@@ -148,9 +148,9 @@ class CRvNN(nn.Module):
         far = neighbors @ near
 
         # Decisions and parents are the costly part. Both are computed for the n - 1 tokens that need them.
-        deciding = may_vanish.flatten().nonzero().squeeze(1)
+        places = may_vanish.flatten().nonzero().squeeze(1)
         parts = [far[:, 0], near[:, 0], values, near[:, 1], far[:, 1], composed.unsqueeze(-1)]
-        *window, was_composed = (_select(part, deciding) for part in parts)
+        *window, was_composed = (_select(part, places) for part in parts)
         history = torch.lerp(self.after_staying, self.after_composing, was_composed)
         decisions = self.decision(torch.cat([*window, history], dim=-1)).squeeze(-1)
         impossible = torch.full_like(existence, -torch.inf)
@@ -159,7 +159,7 @@ class CRvNN(nn.Module):
 
         # Parents take the places of all tokens but the first, whose left neighbor START does not vanish.
         composing = _weighted_sum(neighbors[:, 0], chosen)
-        parent_places = deciding + 1
+        parent_places = places + 1
         left, right, weight = (
             _select(part, parent_places) for part in (near[:, 0], values, composing.unsqueeze(-1))
         )

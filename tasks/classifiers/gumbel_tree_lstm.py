@@ -70,11 +70,11 @@ class GumbelTreeLSTM(nn.Module):
         """
         nodes = self._leaves(embedded)
         steps = embedded.shape[1] - 1
-        lengths = lengths.cpu()  # where nobody waits for the number of candidates
+        lengths = lengths.cpu()  # so that nothing waits for a device to count the candidates
         merges = torch.zeros(len(nodes), steps, dtype=torch.int64, device=nodes.device)
         for step in range(steps):
             left, right = nodes[:, :-1], nodes[:, 1:]
-            exists = torch.arange(steps - step) < lengths.unsqueeze(1) - 1 - step
+            exists = torch.arange(steps - step, device="cpu") < lengths.unsqueeze(1) - 1 - step
             places = copy_to(exists.flatten().nonzero().squeeze(1), nodes.device)
             parents = self._parents(left, right, places)
             chosen = self._choose(parents.chunk(2, dim=-1)[0], copy_to(exists, nodes.device))
