@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -251,7 +250,7 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
         model, directory = _name(run, found), run.files.path
         names = (
             model,
-            f"{model}, {Path(os.path.abspath(directory)).name}",  # `.` has no name
+            f"{model}, {run.files.absolute_path.name}",
             f"{model}, {directory}",
             f"{model}, {directory.resolve()}",
         )

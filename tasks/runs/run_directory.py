@@ -56,6 +56,11 @@ class RunDirectory:
         self.report = path / "report.html"
         self.diverged = path / "diverged.json"
 
+    @property
+    def absolute_path(self) -> Path:
+        """The path from the root, which has a name and a parent whatever the user typed, such as `.`."""
+        return Path(os.path.abspath(self.path))
+
     def new_best(self, step: int) -> Path:
         """The file for new best weights, until `commit_best` renames it to best.safetensors.
 
@@ -121,7 +126,7 @@ class RunDirectory:
     def remove_results(self) -> None:
         """Remove results.json and the summaries over several seeds that include it, as it will change."""
         self.results.unlink(missing_ok=True)
-        directory = Path(os.path.abspath(self.path))  # `.` has no name
+        directory = self.absolute_path
         name = re.fullmatch(r"(.*?)(\d+)", directory.name)
         if name is None:
             return

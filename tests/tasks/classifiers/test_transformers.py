@@ -35,7 +35,7 @@ def summary_by_layers(model, tokens, positions):
     """[summary; tokens] through plain layers; positions are added once or, if shared, at each step."""
     size = tokens.shape[1]
     tokens = torch.cat([model.summary[None], tokens])
-    for step in range(2):
+    for step in range(model.steps):
         if model.shared or step == 0:
             tokens = tokens + torch.cat([torch.zeros(1, size, dtype=torch.float64), positions])
         if model.shared:
