@@ -136,9 +136,10 @@ def check_temperature(temperature: float) -> None:
     Args:
         temperature: τ.
     Raises:
-        ValueError: it is not a positive number.
+        ValueError: it is not a positive number, or a tensor of one.
     """
-    if not isinstance(temperature, (numbers.Real, Tensor)) or not temperature > 0:
+    is_tensor = isinstance(temperature, Tensor) and temperature.numel() == 1
+    if not (is_tensor or isinstance(temperature, numbers.Real)) or not temperature > 0:
         raise ValueError(f"expected temperature > 0, got {temperature!r}")
 
 

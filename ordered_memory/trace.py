@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import operator
 import reprlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from ordered_memory.checks import check_name, check_tensor, check_words, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, check_words, integer_or_none, sequence_lengths
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
@@ -311,7 +310,7 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         [False, True]
     """
     size = len(trace["tokens"])
-    positions = [operator.index(word) for word in (range(size) if words is None else words)]
+    positions = [_position(i, word) for i, word in enumerate(range(size) if words is None else words)]
     if positions != sorted(set(positions) & set(range(size))):
         raise ValueError(
             f"expected words to be increasing positions in 0..{size - 1}, got {reprlib.repr(positions)}"
@@ -326,6 +325,14 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
         for node in nodes:
             first, after = bisect_left(positions, node["first"]), bisect_right(positions, node["last"])
             node["in_true_tree"] = (first, after - 1) in true_spans if after - first > 1 else None
+
+
+def _position(i: int, word: Any) -> int:
+    """The i-th of the words, as an int."""
+    position = integer_or_none(word)
+    if position is None:
+        raise TypeError(f"expected words to be integers, got words[{i}] = {word!r}")
+    return position
 
 
 def _whole_as_int(number: float) -> float:

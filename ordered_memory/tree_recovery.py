@@ -100,7 +100,8 @@ def attention_of_direction(attention: Tensor, batch_first: bool, direction: Read
         attention, batch_first, direction: see `from_attention`.
     Raises:
         TypeError: the attention is not a tensor.
-        ValueError: the attention has other axes, or the direction is unknown.
+        ValueError: the attention has other axes, no slots, or a complex or boolean dtype; or the direction is
+            unknown.
     """
     check_name("direction", direction, DIRECTIONS)
     check_tensor("attention", attention, "a layer's `out.attention`")
@@ -112,6 +113,10 @@ def attention_of_direction(attention: Tensor, batch_first: bool, direction: Read
             f"expected attention to be {layout} or (2, {layout[1:]}, got shape {tuple(attention.shape)}; "
             "a sequence without a batch axis needs one"
         )
+    if attention.is_complex() or attention.dtype == torch.bool:
+        raise ValueError(f"expected attention to be real numbers, got {attention.dtype}")
+    if attention.shape[-1] < 1:
+        raise ValueError(f"expected attention over at least one slot, got shape {tuple(attention.shape)}")
     return attention if batch_first else attention.transpose(0, 1)
 
 
@@ -138,9 +143,9 @@ def from_attention(
         B binary trees over the tokens from left to right.
     Raises:
         TypeError: the attention is not a tensor.
-        ValueError: the attention has other axes, the lengths do not fit it, or the direction is unknown; or
-            the attention within a sequence is NaN, or zero as in the padding, because `lengths`,
-            `batch_first` or `direction` differs from the layer's.
+        ValueError: the attention has other axes, no slots, or a complex or boolean dtype; the lengths do not
+            fit it; the direction is unknown; or the attention within a sequence is NaN, or zero as in the
+            padding, because `lengths`, `batch_first` or `direction` differs from the layer's.
     Example:
         >>> attention = torch.eye(3)[[2, 2, 2]].unsqueeze(0)  # one sequence of three tokens
         >>> from_attention(attention, batch_first=True)

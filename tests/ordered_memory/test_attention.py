@@ -70,9 +70,9 @@ def test_scores_of_minus_infinity_attend_nowhere_unless_all_are_as_in_softmax():
     assert masked_attention(every, occupancy).isnan().all()
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 2, float("nan")])
+@pytest.mark.parametrize("threshold", [-0.1, 2, float("nan"), "a", None, torch.zeros(2)], ids=str)
 def test_the_threshold_is_a_fraction(threshold):
-    with pytest.raises(ValueError, match=re.escape(f"threshold must lie in [0, 1], got {threshold}")):
+    with pytest.raises(ValueError, match=re.escape(f"threshold must lie in [0, 1], got {threshold!r}")):
         masked_attention(torch.zeros(3), torch.ones(4), threshold)
 
 

@@ -1,6 +1,7 @@
 """Trees of batches as the layers return them: both layouts, both directions, lengths; CKY on distances."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -128,6 +129,15 @@ def test_distances_of_a_layer_give_trees_sequence_by_sequence(batch_first, decod
         ),
         (lambda d: recovery.from_attention(d[..., None], direction="up"), "direction must be one of"),
         (lambda d: recovery.from_attention(torch.ones(3, 2, 2, 2)), "got shape"),
+        (
+            lambda d: recovery.from_attention(d[..., None] + 1j),
+            r"attention to be real numbers, got torch\.complex64",
+        ),
+        (lambda d: recovery.from_attention(d[..., None] > 0), r"to be real numbers, got torch\.bool"),
+        (
+            lambda d: recovery.from_attention(torch.ones(3, 2, 0)),
+            r"attention over at least one slot, got shape \(3, 2, 0\)",
+        ),
     ],
 )
 def test_bad_batches_are_named(call, message):
@@ -151,8 +161,8 @@ def test_every_decoding_refuses_distances_that_are_nan_and_a_temperature_that_is
             recovery.from_distances(given, decoding=decoding, batch_first=True)
     assert len(recovery.from_distances(d.flip(1), [3, 2], decoding=decoding, batch_first=True)) == 2
     for batch in (d[:1], d[:0]):
-        for temperature in (0.0, -1.0, math.nan, "a", None):
-            with pytest.raises(ValueError, match=f"expected temperature > 0, got {temperature!r}"):
+        for temperature in (0.0, -1.0, math.nan, "a", None, torch.ones(2)):
+            with pytest.raises(ValueError, match=re.escape(f"expected temperature > 0, got {temperature!r}")):
                 recovery.from_distances(batch, decoding=decoding, temperature=temperature, batch_first=True)
 
 
