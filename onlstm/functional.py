@@ -157,8 +157,8 @@ def run_recurrence(
 
     Args:
         tokens: x, (P, features).
-        batch_sizes: number of sequences at each step: T positive, non-increasing numbers with sum P; zeros if
-            there are no tokens.
+        batch_sizes: number of sequences at each step: T ≥ 1 positive, non-increasing numbers with sum P;
+            zeros if there are no tokens.
         weights: W, U and b.
         hidden: initial h, (B, H).
         cell: initial c, (B, H).
@@ -198,9 +198,9 @@ def run_recurrence(
 def _sizes(batch_sizes: Sequence[int] | Tensor, num_tokens: int, num_sequences: int) -> list[int]:
     """`batch_sizes` as ints. If all lengths are equal, no tensor values are read, so that tracing works."""
     steps = len(batch_sizes)
-    if isinstance(batch_sizes, Tensor) and num_tokens == steps * num_sequences:
+    if steps and isinstance(batch_sizes, Tensor) and num_tokens == steps * num_sequences:
         return [num_sequences] * steps
     sizes = batch_sizes.tolist() if isinstance(batch_sizes, Tensor) else list(batch_sizes)
-    if num_tokens and not torch.compiler.is_compiling():  # a graph does not know the values
+    if (num_tokens or not steps) and not torch.compiler.is_compiling():  # a graph does not know the values
         check_batch_sizes(sizes, num_tokens, num_sequences)
     return sizes

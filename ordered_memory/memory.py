@@ -108,7 +108,7 @@ def run_recurrence(
     Returns:
         Outputs (T, B, D), final state, attention (T, B, N).
     Raises:
-        ValueError: `state` does not fit `inputs` in size, dtype or device, or `lengths` is not (B,).
+        ValueError: T is 0, `state` does not fit `inputs` in size, dtype or device, or `lengths` is not (B,).
     """
     check_loop(state, inputs, lengths)
     if lengths is not None:

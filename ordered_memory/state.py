@@ -43,9 +43,12 @@ def check_loop(state: OrderedMemoryState, inputs: Tensor, lengths: Tensor | None
         inputs: x̃, (T, B, D).
         lengths: number of tokens of each sequence, (B,); None if nothing is padded. No values are read.
     Raises:
-        ValueError: a tensor has the wrong shape, or one of the state the wrong device or dtype.
+        ValueError: there is no step, a tensor has the wrong shape, or one of the state the wrong device or
+            dtype.
     """
-    _, batch_size, size = inputs.shape
+    steps, batch_size, size = inputs.shape
+    if steps == 0:
+        raise ValueError("inputs must have at least one step, got T = 0")
     check_state(state, (batch_size,), state.memory.shape[1], size, inputs)
     if lengths is not None and tuple(lengths.shape) != (batch_size,):
         raise ValueError(f"lengths must have shape {(batch_size,)}, got {tuple(lengths.shape)}")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onlstm.functional import master_gates, step
+from onlstm.functional import Weights, master_gates, run_recurrence, step
 
 B, H, C = 3, 6, 2
 M = H // C
@@ -92,3 +92,10 @@ def test_distances_count_entries():
 def test_sizes_that_do_not_fit_are_named(preactivations, cell, chunk, message):
     with pytest.raises(ValueError, match=message):
         step(torch.zeros(preactivations), torch.zeros(cell), chunk)
+
+
+@pytest.mark.parametrize("batch_sizes", [[], torch.zeros(0, dtype=torch.int64)], ids=["list", "tensor"])
+def test_the_loop_needs_a_step(batch_sizes):
+    weights = Weights(torch.zeros(20, 3), torch.zeros(20, 4), None)
+    with pytest.raises(ValueError, match=r"^batch_sizes must be positive and non-increasing, got \[\]$"):
+        run_recurrence(torch.zeros(0, 3), batch_sizes, weights, *[torch.zeros(2, 4)] * 2, chunk_size=2)

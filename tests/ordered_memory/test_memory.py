@@ -102,6 +102,13 @@ def test_a_step_refuses_a_state_of_another_batch_size():
         step(x, state._replace(occupancy=state.occupancy[:1]), maps)
 
 
+def test_the_loop_needs_a_step_as_the_layer_does():
+    modules = random_layer().directions[0].recurrent_modules()
+    x = torch.zeros(0, 2, 5, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"^inputs must have at least one step, got T = 0$"):
+        run_recurrence(x, initial_state(2, 4, x), modules)
+
+
 class FiveSteps(torch.nn.Module):
     """The loop over five ragged steps with fixed dropout masks, as one function of tensors."""
 
