@@ -53,6 +53,11 @@ def _one_line(word: str) -> str:
     return re.sub("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", "␣", word)
 
 
+def _lines(label: str) -> str:
+    """A label, each line of it as in `_one_line`."""
+    return "\n".join(map(_one_line, label.split("\n")))
+
+
 def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | None = None) -> str:
     """Draw a tree as text, for a terminal.
 
@@ -83,7 +88,7 @@ def tree_text(tree: Tree, tokens: Sequence[str], labels: Mapping[Span, str] | No
 
     words = [_filled(_one_line(word)) for word in tokens]
     if labels is not None:
-        labels = {span: _filled(str(label)) for span, label in labels.items()}
+        labels = {span: _filled(_lines(str(label))) for span, label in labels.items()}
         drawn: set[Span] = set()
         for node in positions.subtrees():  # parents before children
             node_leaves = node.leaves()
@@ -267,7 +272,7 @@ def distances_text(distances: ArrayLike | Tensor, words: Sequence[str]) -> str:
     largest = values.max(initial=1e-9)
     lines = []
     for word, value in zip(words, values, strict=True):
-        padding, bar = " " * (widest - _columns(word)), "█" * round(BAR_WIDTH * value / largest)
+        padding, bar = " " * (widest - _columns(word)), "█" * round(BAR_WIDTH * (value / largest))
         lines.append(f"  {word}{padding} {value:8.2f}  {bar}".rstrip())
     return "\n".join(lines)
 

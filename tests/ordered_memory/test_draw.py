@@ -61,6 +61,12 @@ def test_wide_characters_take_two_columns_of_a_terminal_tree():
     assert long.splitlines()[-2:] == [f"人工智能研究所的{' ' * 6}.", "     图书馆"]
 
 
+def test_a_label_controls_no_terminal():
+    text = tree_text((0, 1), ["a", "b"], {(0, 1): "NP\n0.9\x1b[1m", (1, 1): "x\x9b\u202ey"})
+    assert text.split() == tree_text((0, 1), ["a", "b"], {(0, 1): "NP\n0.9␣[1m", (1, 1): "x␣␣y"}).split()
+    assert [line.split() for line in text.splitlines()[:2]] == [["NP"], ["0.9␣[1m"]]
+
+
 def test_a_node_with_a_single_child_has_its_label_once():
     lines = tree_text((((0,),), 1), ["the", "cat"], {(0, 0): "NP", (0, 1): "S"}).splitlines()
     assert " ".join(lines).split().count("NP") == 1
@@ -192,6 +198,11 @@ def test_bars_of_text_keep_words_values_and_order():
     assert [line.split()[:2] for line in lines] == [["a", "0.00"], ["long-word", "4.00"], ["b", "1.00"]]
     assert [line.count("█") for line in lines] == [0, 40, 10]
     assert [line.count("█") for line in distances_text([0.2, 0.05], ["a", "b"]).splitlines()] == [40, 10]
+    assert [line.count("█") for line in distances_text([2e307, 8e307, 1e308], list("abc")).splitlines()] == [
+        8,
+        32,
+        40,
+    ]
     assert "0.00" in distances_text([0.0], ["a"])
     assert distances_text(torch.tensor([1.0, 2.0], requires_grad=True), ["a", "b"]).count("█") == 60
     for bad, got in (
