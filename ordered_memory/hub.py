@@ -37,6 +37,8 @@ _UNREADABLE: tuple[type[Exception], ...] = (
     ValueError,
 )
 """Exceptions that loading a damaged directory may raise, in addition to SafetensorError."""
+_MISSING = re.compile(r"missing \d+ required")
+"""In the message of a TypeError: arguments without a default were not given."""
 
 if TYPE_CHECKING or (find_spec("huggingface_hub") and find_spec("safetensors")):
     from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -217,8 +219,13 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
             if not isinstance(error, _UNREADABLE):
                 raise
             download = {name: value for name, value in options.items() if name in DOWNLOAD}
-            if len(download) < len(options) and cls._is_readable(name_or_path, **download):
-                raise  # the saved model is valid, so the given constructor arguments are wrong
+            what = f"not a saved {cls.__name__}"
+            if len(download) < len(options):
+                without = cls._error_of_loading(name_or_path, **download)
+                if without is None:
+                    raise  # the saved model is valid, so the given constructor arguments are wrong
+                if _MISSING.search(str(without)) and not _MISSING.search(str(error)):
+                    what += ", or not with the given arguments"  # without which it cannot be loaded
             if type(error).__name__ == "HFValidationError":
                 raise ValueError(f"{name_or_path}: no such directory, and no name on the Hub") from None
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -227,9 +234,9 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
                     "; it was saved with parametrized or pruned weights: before saving, call "
                     "torch.nn.utils.parametrize.remove_parametrizations or torch.nn.utils.prune.remove"
                 )
-            if re.search(r"missing \d+ required", reason):
+            if _MISSING.search(reason):
                 reason += "; save_pretrained saves JSON values: give other arguments to from_pretrained"
-            raise ValueError(f"{name_or_path}: not a saved {cls.__name__} ({reason})") from error
+            raise ValueError(f"{name_or_path}: {what} ({reason})") from error
 
     @classmethod
     def _check_names(cls, options: Collection[str]) -> None:
@@ -247,13 +254,13 @@ class HubMixin(PyTorchModelHubMixin, library_name="ordered-memory", model_card_t
                 raise TypeError(f"{cls.__name__} has no argument {name}, only {', '.join(names)}")
 
     @classmethod
-    def _is_readable(cls, name_or_path: str, **download: Any) -> bool:
-        """Whether the saved model can be loaded with the saved arguments."""
+    def _error_of_loading(cls, name_or_path: str, **download: Any) -> Exception | None:
+        """Why the saved model cannot be loaded with the saved arguments; None if it can."""
         try:
             super().from_pretrained(name_or_path, **download)
-        except _UNREADABLE:
-            return False
-        return True
+        except _UNREADABLE as error:
+            return error
+        return None
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:

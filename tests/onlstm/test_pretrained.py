@@ -312,6 +312,8 @@ def test_a_module_as_an_argument_is_to_be_given_again(tmp_path):
         with pytest.raises(ValueError, match=r"'encoder'; .*: give other arguments to from_pretrained\)$"):
             Wrapped.from_pretrained(tmp_path, **options)
     assert Wrapped.from_pretrained(tmp_path, encoder=torch.nn.Linear(1, 1)).arguments == {"size": 1}
+    with pytest.raises(ValueError, match=r": not a saved Wrapped, or not with the given arguments \(.* size"):
+        Wrapped.from_pretrained(tmp_path, encoder=torch.nn.Linear(2, 1))
 
 
 def test_what_a_copy_needs_not_is_not_told(tmp_path):  # warnings are errors
