@@ -162,4 +162,4 @@ def encode_text(sentences: Iterable[Sequence[str]], vocabulary: Vocabulary, wher
     for line, sentence in enumerate(sentences, start=1):
         ids += vocabulary.encode(sentence, f"{where}, line {line}")
         ids.append(EOS_ID)
-    return torch.tensor(ids)
+    return torch.tensor(ids, dtype=torch.int64)

@@ -916,6 +916,7 @@ def test_a_text_is_split_into_the_sentences_it_was_made_of():
     sentences = [["a", "b"], [], ["b"]]
     vocabulary = Vocabulary.from_sentences(sentences)
     assert split_text(encode_text(sentences, vocabulary, ""), vocabulary) == sentences
+    assert encode_text([], vocabulary, "").dtype == torch.int64
 
 
 def test_nothing_is_drawn_after_the_sentences_of_a_batch_have_ended(small_runs, monkeypatch):
