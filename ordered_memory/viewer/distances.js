@@ -24,9 +24,10 @@ class DistancesView {
     this.chosen = chosen;
     const { distances } = layer;
     const least = Math.min(0, ...distances);
-    const scale = (BAND_HEIGHT - NUMBER_HEIGHT - 6) / (Math.max(...distances) - least || 1);
+    const half = Math.max(...distances) / 2 - least / 2 || 1; // the difference itself may be infinite
     this.bars = distances.map((distance, token) => {
-      const height = Math.max(1, scale * (distance - least));
+      const share = (distance / 2 - least / 2) / half;
+      const height = Math.max(1, (BAND_HEIGHT - NUMBER_HEIGHT - 6) * share);
       const width = Math.min(36, columns.width(token) - 8);
       const [x, y] = [columns.middle(token) - width / 2, BAND_HEIGHT - height];
       return shape("rect", { class: "om-distance", x, y, width, height, rx: 2 });

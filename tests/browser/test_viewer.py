@@ -200,6 +200,15 @@ def test_a_long_sentence_after_a_short_one_has_no_cky_tree(show: Any, monkeypatc
     assert page.get_by_role("combobox", name="Tree").input_value() == "cky"
 
 
+def test_bars_are_as_high_as_distances_of_any_size(show: Any) -> None:
+    d = torch.tensor([[1e308, -1e308, 0.0], [5e-324, 0.0, 0.0], [2.0, 0.0, 1.0]], dtype=torch.float64)
+    page = show([read_distances(d, list("abc"))])
+    heights = page.locator(".om-distance").evaluate_all(
+        "bars => bars.map((bar) => Number(bar.getAttribute('height')))"
+    )
+    assert heights == [54, 1, 27, 1, 1, 1, 54, 1, 27]  # of 54 pixels, and at least one
+
+
 def test_the_sentence_names_the_largest_distance(show: Any) -> None:
     d = torch.tensor([[9.0, 1.0, 5.0, 2.0]])
     page = show([read_distances(d, ["the", "cat", "sat", "here"])])
