@@ -28,7 +28,7 @@ from tasks.runs.command_options import (
     print_after,
 )
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file, write_or_print
+from tasks.runs.files import check_writable_file, prepare_output_file, write_or_print
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.machine import default_device
 from tasks.runs.options import (
@@ -250,8 +250,7 @@ def print_answer(
     data = task.model_class.read_text(*config.texts)
     config.check()
     if config.heat_map is not None:
-        config.heat_map.parent.mkdir(parents=True, exist_ok=True)
-        check_writable_file("--heat-map", config.heat_map)
+        prepare_output_file("--heat-map", config.heat_map)
         if data.sentence_lengths.max() > LONGEST_DRAWN:
             raise UserError(
                 f"--heat-map draws at most {LONGEST_DRAWN} tokens, got {data.sentence_lengths.max()}"

@@ -42,6 +42,7 @@ from tasks.runs.command_options import CommandConfig, PredictionsConfig, Threads
 from tasks.runs.errors import UserError
 from tasks.runs.files import (
     check_writable_file,
+    prepare_output_file,
     write_atomically,
     write_or_print,
 )
@@ -173,8 +174,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     locations = [sentence.where for sentence in gold.sentences]
     _check_lengths(texts, locations, "--max-words leaves out longer sentences")
     output = config.output or _default_output(config.checkpoint)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    check_writable_file("--output", output)
+    prepare_output_file("--output", output)
     with progress_bar(total=len(texts), unit=" sentences") as bar:
         distances = distances_of_sentences(trained, texts, locations, bar.update)
     kind, temperature = DISTANCES[trained.config.model], config.temperature_for(trained)
@@ -207,9 +207,7 @@ def _default_output(checkpoint: Path) -> Path:
 
 def _parse(config: ParseConfig) -> None:
     words, trained, layers = _prepare(config, LONGEST_DRAWN)
-    if config.plot is not None:
-        config.plot.parent.mkdir(parents=True, exist_ok=True)
-        check_writable_file("--plot", config.plot)
+    prepare_output_file("--plot", config.plot)
     distances, words_read = distances_and_words(trained, words, layers)
     unit, temperature = DISTANCES[trained.config.model].unit, config.temperature_for(trained)
     print(f"read as: {' '.join(words_read)}")

@@ -166,6 +166,20 @@ def check_writable_file(option: str, path: Path | None) -> None:
         raise UserError(f"{option} {path}: no permission to write")
 
 
+def prepare_output_file(option: str, path: Path | None) -> None:
+    """Create the directory of an output file, and check that the file can be written.
+
+    Args:
+        option, path: as for `check_writable_file`.
+    Raises:
+        UserError: as for `check_writable_file`.
+        OSError: the directory cannot be created.
+    """
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    check_writable_file(option, path)
+
+
 def check_writable_directory(option: str, path: Path) -> None:
     """Check, before a long computation, that files can be written to a directory, which need not exist.
 

@@ -20,7 +20,7 @@ from tasks.language_model.vocabulary import END, UNKNOWN
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.command_options import PredictionsConfig, print_after
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file
+from tasks.runs.files import prepare_output_file
 from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_text, check_unused
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
@@ -137,9 +137,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     pairs = _get_pairs(config, models)
     chosen = spread(pairs, config.limit)
     tokenizers = dict(zip(names, config.tokenizers(models), strict=True))
-    if config.output is not None:
-        config.output.parent.mkdir(parents=True, exist_ok=True)
-        check_writable_file("--output", config.output)
+    prepare_output_file("--output", config.output)
     start = time.perf_counter()
     scored = score_pairs(
         models,
