@@ -39,7 +39,7 @@ from tasks.reporting.induced_trees import scores_note
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file, read_json
+from tasks.runs.files import prepare_output_file, read_json
 from tasks.runs.options import option_words
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory, digest_of_test_data
@@ -186,8 +186,7 @@ def run_report(
     for run in runs.values():
         if path.resolve() == run.files.report.resolve():
             raise UserError(f"--output {path}: is the report of a run; name another file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    check_writable_file("--output", path)
+    prepare_output_file("--output", path)
     table = make_table(runs)
     if len({(run.results["part"], digest_of_test_data(run.results)) for run in runs.values()}) > 1:
         table = replace(table, note=f"{DIFFERENT_TESTS.format(task.unit)} {table.note}".rstrip())
@@ -311,10 +310,12 @@ def _groups(results: Mapping[str, Any]) -> dict[str, Mapping[str, Sequence[float
 
 
 def _seeds_of_one_configuration(runs: Mapping[str, FinishedRun]) -> list[list[str]]:
-    """The names of the runs of each configuration that has several seeds."""
+    """The names of the runs of each configuration that has several seeds; of a run given twice, the first."""
     groups: dict[str, list[str]] = {}
+    first_names: dict[Path, str] = {}
     for name, run in runs.items():
-        groups.setdefault(repr(_options(run) | {"seed": None}), []).append(name)
+        if first_names.setdefault(run.files.path.resolve(), name) == name:
+            groups.setdefault(repr(_options(run) | {"seed": None}), []).append(name)
     return [
         names
         for names in groups.values()

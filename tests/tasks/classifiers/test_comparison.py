@@ -1,5 +1,6 @@
 """Finished runs side by side: what the table has is what the runs have."""
 
+import itertools
 import json
 import re
 import shutil
@@ -15,8 +16,11 @@ from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
+from tasks.runs.run_directory import RunDirectory
 from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
+
+NUMBERS = itertools.count()
 
 
 def train(task, *options):
@@ -168,6 +172,8 @@ def test_runs_of_one_model_are_named_after_the_options_in_which_they_differ(smal
     assert names(runs[:1])[0] == model
     same = [*runs[:1], copy("again", cell_dropout=0.0, seed=1, threads=7)]
     assert names(same)[:2] == [model, f"{model}, again"]
+    twice = [*runs[:2], f"{tmp_path}/short/../0.0-2"]
+    assert names(twice)[3:] == [f"{model}, mean of 2 seeds"]
     decay = copy("decay", cell_dropout=0.0, weight_decay=0.5, seed=2)
     for name, seed in zip(names([runs[0], decay])[:2], (1, 2), strict=True):
         assert re.fullmatch(rf"{model} --weight-decay \S+ --seed {seed}", name)
@@ -232,7 +238,7 @@ def finished(config, accuracy, groups, f1=None, **baselines):
     span_f1 = {} if f1 is None else {"corpus level, with": {"model": f1, **baselines}}
     results = {"part": "test", "accuracy": accuracy, "accuracy_by": groups, "data": {}}
     trees = {"span_f1": span_f1, "scored_trees": 9, "punctuation": "none"}
-    return FinishedRun(None, config, results | trees)
+    return FinishedRun(RunDirectory(Path(f"run-{next(NUMBERS)}")), config, results | trees)
 
 
 def test_the_mean_of_seeds_has_the_columns_that_all_of_them_have():
