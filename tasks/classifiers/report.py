@@ -99,7 +99,7 @@ def write_run_report(
         evaluation: evaluation of the best weights on the test data.
         model: model with these weights, on the CPU.
     """
-    rows = run.read_metrics()
+    rows = run.read_history()
     data, config = evaluation.data, model.config
     chosen = choose_examples(data.sentence_lengths.max(1), depths_of(data), evaluation.correct)
     report = Report(

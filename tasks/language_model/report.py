@@ -65,7 +65,7 @@ def write_run_report(
         validation: word ids of the validation text, (N,) int64.
         columns: number of parts into which it was split during training.
     """
-    config, rows = trained.config, run.read_metrics()
+    config, rows = trained.config, run.read_history()
     report = Report(
         title=f"Language model: {config.model}",
         about=ABOUT,

@@ -207,6 +207,19 @@ class RunDirectory:
             rows.append(row)
         return rows
 
+    def read_history(self) -> list[dict[str, Any]]:
+        """Read metrics.jsonl of a finished run, for its report.
+
+        Raises:
+            UserError: as for `read_metrics`, or no epoch is marked as the best one.
+        """
+        rows = self.read_metrics()
+        try:
+            best_row(rows)
+        except UserError as error:
+            raise UserError(f"{self.metrics}: {error}") from None
+        return rows
+
     def read_results(self) -> dict[str, Any] | None:
         """Read results.json; None if the run is not finished."""
         return read_json(self.results) if self.results.exists() else None
@@ -268,4 +281,4 @@ def best_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     if marked := [row for row in rows if row.get("best")]:
         return marked[-1]
-    raise UserError("metrics.jsonl marks no epoch as the best one")
+    raise UserError("marks no epoch as the best one")

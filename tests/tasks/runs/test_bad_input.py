@@ -310,5 +310,9 @@ def test_a_damaged_history_is_named(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"epoch": 1, "fraction": 1}\n{"epo')
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2: not JSON"):
         RunDirectory(tmp_path).read_metrics()
+    for rows in ([], [{"epoch": 1, "fraction": 1.0, "best": False}]):
+        RunDirectory(tmp_path).write_metrics(rows)
+        with pytest.raises(UserError, match=f"^{tmp_path}/metrics.jsonl: marks no epoch as the best one$"):
+            RunDirectory(tmp_path).read_history()
     (tmp_path / "results.json").write_text('{"a": 1')
     assert RunDirectory(tmp_path).results_text(str) is None
