@@ -269,7 +269,7 @@ def spread_batches(lengths: Sequence[int], batch_size: int, count: int, seed: in
         if len(batch) == batch_size
     ]
     if len(epoch) < count:
-        raise UserError(f"--batches {count}: there are only {len(epoch)} batches of {batch_size}")
+        raise UserError(f"--batches {count}: the number of batches of {batch_size} is only {len(epoch)}")
     epoch.sort(key=lambda batch: max(lengths[i] for i in batch))
     return [epoch[int((i + 0.5) / count * len(epoch))] for i in range(count)]
 

@@ -48,4 +48,4 @@ def test_every_model_is_timed_on_the_same_batches(tmp_path, capsys, timed_by, su
 def test_more_batches_than_there_are(capsys):
     options = ["--batches", "900", "--batch-size", "4", "--models", "lstm", "--pairs", "400"]
     assert main(["logic", *options]) == 2
-    assert "--batches 900: there are only" in capsys.readouterr().err
+    assert "--batches 900: the number of batches of 4 is only " in capsys.readouterr().err
