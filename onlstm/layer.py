@@ -29,7 +29,7 @@ from ordered_memory.checks import (
     check_sequences,
 )
 from ordered_memory.modes import CAST_BY_AUTOCAST, autocast_dtype, clone_if_saved
-from ordered_memory.packing import batch_size_of, check_batch_sizes, pack_indices, unpack
+from ordered_memory.packing import batch_size_of, check_packed, pack_indices, unpack
 from ordered_memory.representation import constructor_arguments
 
 FIXED = ("input_size", "hidden_size", "num_layers", "bias", "bidirectional", "proj_size", "chunk_size")
@@ -224,7 +224,7 @@ class ONLSTM(OrderedNeurons):
         if packed.data.dim() != 2:
             raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
         self._check_tokens(packed.data, weights[0][0], ValueError)
-        check_batch_sizes(packed, "input")
+        check_packed(packed, "input")
         carried_size = hx[0].shape[1] if hx is not None and hx[0].dim() == 3 else None
         batch_size = batch_size_of(packed.batch_sizes, packed.sorted_indices, carried_size)
         if hx is not None:

@@ -28,7 +28,7 @@ from ordered_memory.checks import (
 from ordered_memory.direction import Direction
 from ordered_memory.initialization import reset_children
 from ordered_memory.modes import clone_if_saved
-from ordered_memory.packing import check_batch_sizes, unpack, unpack_indices
+from ordered_memory.packing import check_packed, unpack, unpack_indices
 from ordered_memory.representation import constructor_arguments
 from ordered_memory.state import OrderedMemoryState, check_state
 
@@ -246,7 +246,7 @@ class OrderedMemory(nn.Module):
     ) -> OrderedMemoryOutput:
         if x.data.dim() != 2:
             raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
-        check_batch_sizes(x, "x")
+        check_packed(x, "x")
         position, lengths = unpack_indices(x.batch_sizes, x.data, x.sorted_indices)
         shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
         padded = unpack(x.data, 0, position, shape[0] * shape[1]).view(shape)

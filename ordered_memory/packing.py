@@ -16,7 +16,7 @@ from ordered_memory.devices import copy_to
 from ordered_memory.modes import is_jit_tracing
 
 
-def check_batch_sizes(packed: PackedSequence, name: str) -> None:
+def check_packed(packed: PackedSequence, name: str) -> None:
     """Check that a PackedSequence has a token for each entry of its batch, unless its values are traced.
 
     Args:
