@@ -162,4 +162,29 @@ def count_text(count: int, unit: str) -> str:
         >>> count_text(1, "word"), count_text(2_000, "word")
         ('1 word', '2,000 words')
     """
-    return f"{count:,} {unit}" + ("" if count == 1 else "s")
+    return f"{count:,} {plural(count, unit)}"
+
+
+def plural(count: float, unit: str) -> str:
+    """A unit, in the plural unless there is exactly one.
+
+    Args:
+        count: the number.
+        unit: what is counted, in the singular.
+    """
+    return unit if count == 1 else f"{unit}s"
+
+
+def duration_text(seconds: float) -> str:
+    """Format a time in seconds, minutes, or, from 100 minutes on, hours.
+
+    Args:
+        seconds: the time.
+    Example:
+        >>> [duration_text(seconds) for seconds in (59, 60, 5900, 6000)]
+        ['59 s', '1 min', '98 min', '1.7 h']
+    """
+    minutes = seconds / 60
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

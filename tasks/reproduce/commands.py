@@ -9,7 +9,7 @@ from dataclasses import dataclass, make_dataclass
 from functools import partial
 from typing import Any
 
-from tasks.formatting.tables import count_text, text_table
+from tasks.formatting.tables import count_text, duration_text, text_table
 from tasks.parsing.treebank import read_treebank
 from tasks.reproduce import onlstm_tables, ordered_memory_tables
 from tasks.reproduce.config import ReproduceConfig, runs_of, warn_of_unused_data
@@ -120,7 +120,7 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
     estimator = Estimator(config.threads_of_a_run)
     seconds_left = [estimator.seconds_left(run) for run in runs]
     rows = [
-        [run.name, run.state().text, _duration_text(seconds)]
+        [run.name, run.state().text, "unknown" if seconds is None else duration_text(seconds)]
         for run, seconds in zip(runs, seconds_left, strict=True)
     ]
     known_seconds = [seconds for seconds in seconds_left if seconds is not None]
@@ -130,7 +130,7 @@ def _plan(runs: Sequence[Run], config: ReproduceConfig) -> str:
         where = ", one after another" if config.jobs == 1 else f", {config.jobs} at a time"
     total = count_text(len(runs), "run")
     if known_seconds:
-        total += f", about {_duration_text(_time_of_all(known_seconds, config.jobs))} of training left{where}"
+        total += f", about {duration_text(_time_of_all(known_seconds, config.jobs))} of training left{where}"
     if len(known_seconds) < len(runs):
         can_time = (config.threads or 1) <= count_cores()
         reason = "their data cannot be read" if can_time else "this machine has fewer cores than --threads"
@@ -144,13 +144,6 @@ def _time_of_all(seconds: Sequence[float], jobs: int) -> float:
     for duration in seconds:
         heapq.heapreplace(busy_until, busy_until[0] + duration)
     return max(busy_until)
-
-
-def _duration_text(seconds: float | None) -> str:
-    """Format a time in hours or minutes; None is unknown."""
-    if seconds is None:
-        return "unknown"
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
 
 
 SUBCOMMANDS = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from tasks.formatting.tables import number
+from tasks.formatting.tables import duration_text, number, plural
 from tasks.runs.config import TrainingConfig
 from tasks.runs.processes import is_main_process
 
@@ -129,8 +129,8 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
         by_minutes = 60 * config.max_minutes - progress.seconds
         if not time_is_known or by_minutes < by_epochs:
             return f"{max(0.0, by_minutes) / 60:.1f} of {config.max_minutes:g} min left"
-    epochs_text = f"{epochs} of {config.epochs} {_plural(config.epochs, 'epoch')} left"
-    return f"{epochs_text}, about {_duration(by_epochs)}" if time_is_known else epochs_text
+    epochs_text = f"{epochs} of {config.epochs} {plural(config.epochs, 'epoch')} left"
+    return f"{epochs_text}, about {duration_text(by_epochs)}" if time_is_known else epochs_text
 
 
 def finished_text(progress: Progress, config: TrainingConfig) -> str:
@@ -151,9 +151,9 @@ def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
         config: configuration of the run.
     """
     if config.max_minutes is not None and progress.out_of_time(config):
-        minutes = _plural(config.max_minutes, "minute")
+        minutes = plural(config.max_minutes, "minute")
         return f"{config.max_minutes:g} {minutes} of training (--max-minutes)"
-    return f"{progress.epoch - 1} {_plural(progress.epoch - 1, 'epoch')} (--epochs)"
+    return f"{progress.epoch - 1} {plural(progress.epoch - 1, 'epoch')} (--epochs)"
 
 
 def epoch_seconds(history: Sequence[Mapping[str, Any]]) -> float:
@@ -184,14 +184,3 @@ def _seconds_in_last_epoch(history: Sequence[Mapping[str, Any]]) -> float:
 def _seconds_before(epoch: int, history: Sequence[Mapping[str, Any]]) -> float:
     """The time at the end of the epochs before one."""
     return max((float(row["seconds"]) for row in history if row["epoch"] < epoch), default=0.0)
-
-
-def _plural(number: float, unit: str) -> str:
-    return unit if number == 1 else f"{unit}s"
-
-
-def _duration(seconds: float) -> str:
-    minutes = seconds / 60
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
