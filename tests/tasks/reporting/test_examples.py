@@ -46,6 +46,12 @@ def test_there_are_never_more_than_asked_for(count, wrong):
     assert len(choose_examples([10] * 4, [1] * 4, np.arange(4) >= wrong, count)) == count
 
 
+def test_each_part_of_the_lengths_shows_another_depth():
+    depths = [3, 1, 2] * 4  # of 12 examples, in parts of 3 of nearly the same length
+    chosen = choose_examples(range(10, 22), depths, None, 4)
+    assert sorted(chosen) == [1, 5, 6, 10]  # the shallowest, a medium one, the deepest, the shallowest
+
+
 def test_all_of_them_where_there_are_few_and_none_where_there_are_none():
     assert sorted(choose_examples([10, 20, 30], [1, 2, 3], None, 40)) == [0, 1, 2]
     assert choose_examples([], []) == []

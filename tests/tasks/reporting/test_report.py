@@ -306,6 +306,12 @@ def test_a_part_of_an_epoch_is_named_on_the_axis():
     assert "0.05" in [text.text for text in svg.findall(".//{*}text")]
 
 
+def test_whole_epochs_are_named_once_each_on_the_axis():
+    svg = ElementTree.fromstring(curve_svg(Curve("loss", "nats", {"train": [(1, 30.0), (3, 50.0)]})))
+    labels = [text.text for text in svg.findall(".//{*}text")]
+    assert [label for label in labels if label in ("0", "1", "2", "3", "4")] == ["1", "2", "3"]
+
+
 def test_a_line_ends_at_a_place_without_a_value():
     series = {"a": [(1, 0.5), (2, 0.5), (4, 0.5), (5, 0.5)], "b": [(1, 0.5), (2, math.nan), (3, 0.5)]}
     svg = ElementTree.fromstring(curve_svg(Curve("accuracy", "fraction", series)))

@@ -114,3 +114,5 @@ def test_the_page_shows_the_trace_that_is_printed(task, small_runs, tmp_path, ca
     text = page.read_text()
     assert embedded(text) == json.loads(capsys.readouterr().out)["traces"]
     assert "p is how much a token attends to each slot" in text
+    title = {"listops": "ListOps: ordered-memory", "logic": "Logic: ordered-memory", "sst": "SST-"}[task]
+    assert f"<h1>{title}" in text
