@@ -207,19 +207,19 @@ def submit(
         raise UserError(f"--executor {cluster}: {error}") from None
     executor.update_parameters(**parameters)
     submitted: dict[str, Any] = {}
+    ended: list[Any] = []
     try:
         for job in jobs:
             submitted[job.name] = executor.submit(job)
         print(f"submitted; the jobs print to files in {folder}", flush=True)
         timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        for _ in helpers.as_completed(list(submitted.values()), timeout, poll):
-            pass
+        for submitted_job in helpers.as_completed(list(submitted.values()), timeout, poll):
+            ended.append(submitted_job)
     except FailedJobError as error:  # the cluster refuses a job, for example for its partition
         _cancel(submitted.values())
         raise UserError(f"--executor {cluster}: {error}") from None
     except TimeoutError:
-        _cancel(submitted.values())
-        return []
+        _cancel(submitted_job for submitted_job in submitted.values() if submitted_job not in ended)
     except TerminalClosed:
         raise  # the jobs go on
     except KeyboardInterrupt:
@@ -228,7 +228,8 @@ def submit(
     return [
         name
         for name, submitted_job in submitted.items()
-        if submitted_job.exception() is not None or _failed(submitted_job.result())
+        if submitted_job in ended
+        and (submitted_job.exception() is not None or _failed(submitted_job.result()))
     ]
 
 

@@ -154,14 +154,15 @@ class SubmittedJob:
 
 @pytest.fixture
 def waits(monkeypatch):
-    """How submitit's wait for the jobs ends: with the errors in this list, if any."""
+    """How submitit's wait for the jobs ends: before a job named "long", with the error in this list."""
     errors = []
 
     def as_completed(jobs, timeout, poll):
         Cluster.last.asked |= {"timeout": timeout, "poll": poll}
-        if errors:
-            raise errors[0]
-        return iter(jobs)
+        for job in jobs:
+            if errors and job.name == "long":
+                raise errors[0]
+            yield job
 
     monkeypatch.setattr("submitit.AutoExecutor", Cluster)
     monkeypatch.setattr("submitit.helpers.as_completed", as_completed)
@@ -180,9 +181,16 @@ def test_a_job_that_a_cluster_has_lost_has_failed(tmp_path, waits, capsys):
 
 def test_jobs_of_a_cluster_are_canceled_at_the_deadline(tmp_path, waits):
     waits.append(TimeoutError())
-    assert submit([Job("bad", ()), Job("lost", ())], tmp_path, deadline=900.0) == []
+    assert submit([Job("long", ()), Job("bad", ())], tmp_path, deadline=900.0) == []
     assert Cluster.last.asked["timeout"] == 0
-    assert Cluster.last.canceled == ["bad", "lost"]
+    assert Cluster.last.canceled == ["long", "bad"]
+
+
+def test_jobs_that_failed_before_the_deadline_have_failed(tmp_path, waits):
+    waits.append(TimeoutError())
+    jobs = [Job(name, ()) for name in ("good", "bad", "lost", "long", "later")]
+    assert submit(jobs, tmp_path, deadline=1_060.0) == ["bad", "lost"]
+    assert Cluster.last.canceled == ["long", "later"]
 
 
 @pytest.mark.parametrize(("error", "canceled"), [(KeyboardInterrupt, ["long"]), (TerminalClosed, [])])
