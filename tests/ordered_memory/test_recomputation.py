@@ -15,3 +15,12 @@ def test_a_frozen_weight_of_any_part_that_changes_in_place_is_an_error(name):
     layer.directions[0].get_parameter(name).mul_(2)
     with pytest.raises(RuntimeError, match=rf"^the weight {name} was changed in place"):
         output.sum().backward()
+
+
+def test_weights_that_were_made_in_inference_mode_have_no_versions():
+    with torch.inference_mode():
+        layer = OrderedMemory(4, 6, 3, recompute_every=2).requires_grad_(False)
+    x = torch.randn(5, 2, 4)
+    output = layer(x).output  # with gradients enabled
+    layer.recompute_every = None
+    torch.testing.assert_close(output, layer(x).output)
