@@ -1,4 +1,4 @@
-"""The viewer in a browser: it shows what the model did, step by step, and answers to pointer and keys."""
+"""The viewer: what it shows at each step."""
 
 from __future__ import annotations
 
@@ -24,43 +24,11 @@ from ordered_memory.trace import (
 )
 from ordered_memory.tree_recovery import DECODINGS, from_distances, shift_reduce
 from ordered_memory.trees import Span, spans
+from tests.browser.boards import attention_of, choose, drawn, example, step
 from tests.browser.conftest import OpenPage
 
 DOCS = Path(__file__).parents[2] / "docs"
 CODE = "<script>alert(1)</script>"
-
-
-def attention_of(size: int, num_slots: int = 4, seed: int = 0) -> torch.Tensor:
-    """Attention of a model that does not hesitate much."""
-    generator = torch.Generator().manual_seed(seed)
-    p = (4 * torch.randn(size, num_slots, generator=generator)).softmax(-1)
-    p[0] = 0
-    return p
-
-
-def example(size: int, seed: int = 0, true: int | None = None, **more: Any) -> Trace:
-    trace = read_attention(attention_of(size, seed=seed), [f"w{i}" for i in range(size)])
-    add_true_tree(trace, left_branching(size))
-    trace["answer"] = Answer(classes=["no", "yes"], probabilities=[0.25, 0.75], true=true)
-    return trace | more  # type: ignore[return-value]
-
-
-def left_branching(size: int) -> Any:
-    tree: Any = 0
-    for leaf in range(1, size):
-        tree = (tree, leaf)
-    return tree
-
-
-def drawn(page: Any, states: str = "built new") -> set[tuple[int, int]]:
-    """First and last token of the constituents of the induced tree that are drawn."""
-    found = page.evaluate(
-        """states => [...document.querySelectorAll('.om-tree[aria-label="Induced tree"] .om-node')]
-        .filter(node => states.split(" ").includes(node.dataset.state) && node.getBoundingClientRect().width)
-        .map(node => [+node.dataset.first, +node.dataset.last])""",
-        states,
-    )
-    return {(first, last) for first, last in found}
 
 
 def held(page: Any) -> list[tuple[int, str]]:
@@ -70,14 +38,6 @@ def held(page: Any) -> list[tuple[int, str]]:
         .map(bar => [+bar.dataset.slot, bar.textContent]).sort((a, b) => a[0] - b[0])"""
     )
     return [(slot, words) for slot, words in found]
-
-
-def choose(page: Any, name: str, option: str) -> None:
-    page.get_by_role("combobox", name=name, exact=True).select_option(option)
-
-
-def step(page: Any) -> str:
-    return str(page.locator(".om-count").first.inner_text())
 
 
 def algorithm_2(pointers: list[int], num_slots: int) -> list[tuple[set[Span], list[Span]]]:
@@ -259,59 +219,6 @@ def test_parts_are_listed(show: Any) -> None:
     assert page.locator(".om-sentence").inner_text() == "a, b, c and d are joined: a b c d."
 
 
-def test_nothing_is_cut_off_on_paper(show: Any) -> None:
-    width = 700  # of A4, upright, between its margins
-    page = show([example(60), read_distances(torch.rand(2, 60), ["word"] * 60)], width=width)
-    page.emulate_media(media="print")
-    for entry in page.locator(".om-examples input").all():
-        page.evaluate("entry => entry.click()", entry.element_handle())
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        for part in page.locator(".om-columns, .om-columns > svg").all():
-            assert part.bounding_box()["width"] <= width
-
-
-@pytest.mark.parametrize("kind", ["stack", "distances"])
-def test_a_long_sequence_is_cut_into_readable_strips_on_paper(kind: str, show: Any, tmp_path: Path) -> None:
-    words = [f"w{i}" for i in range(150)]
-    trace = example(150) if kind == "stack" else read_distances(torch.rand(2, 150), words)
-    tokens, width = trace["tokens"], 700  # of A4, upright, between its margins
-    page = show([trace], width=width)
-    if kind == "stack":
-        choose(page, "Show", "→π: joined with the token")
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not page.locator(".om-scroller").is_visible()
-    strips = page.locator(".om-strip")
-    assert strips.count() > 4
-    shown = strips.evaluate_all(
-        """strips => strips.map(strip => {
-            const { left, right } = strip.getBoundingClientRect();
-            return [...strip.querySelector(".om-tokens").children].filter(token => {
-                const box = token.getBoundingClientRect();
-                const seen = getComputedStyle(token).visibility === "visible";
-                return seen && box.left >= left - 1 && box.right <= right + 1;
-            }).map(token => token.textContent);
-        })"""
-    )
-    assert [token for strip in shown for token in strip] == tokens
-    zooms = strips.evaluate_all("strips => strips.map(strip => Number(strip.style.zoom))")
-    assert min(zooms) == max(zooms) == 0.65
-    if kind == "stack":
-        values = strips.locator("select").evaluate_all("all => all.map(one => one.value)")
-        assert set(values) == {"forward_mask"}
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert strips.count() == 0
-    page.pdf(path=tmp_path / "page.pdf", format="A4")
-    assert strips.count() == 0
-
-
-def test_what_fits_on_paper_is_not_cut(show: Any) -> None:
-    page = show([example(12)])
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator(".om-strip").count() == 0
-
-
 def test_each_bar_has_its_number(show: Any) -> None:
     d = torch.tensor([[0.0, -3.2, 9.996, 99.96, 12345.6, 1e9]])
     page = show([read_distances(d, list("abcdef"))])
@@ -319,141 +226,6 @@ def test_each_bar_has_its_number(show: Any) -> None:
     assert numbers.all_text_contents() == ["0.00", "-3.20", "10.0", "100", "1e+4", "1e+9"]
     widths = [number.bounding_box()["width"] for number in numbers.all()]
     assert max(widths) < 34  # the narrowest column
-
-
-def test_paper_tells_what_was_chosen(show: Any) -> None:
-    page = show([example(5, example=0), read_distances(torch.rand(2, 5), list("abcde")) | {"example": 0}])
-    choose(page, "Show", "→π: joined with the token")
-    choose(page, "Tree", "prpn")
-    page.emulate_media(media="print")
-    for name in ("Show", "Layer", "Tree"):
-        assert page.get_by_role("combobox", name=name, exact=True).is_visible()
-    assert page.get_by_role("combobox", name="Speed").count() == 0
-
-
-def test_keys_move_through_time(show: Any) -> None:
-    page = show([example(6)])
-    for key, place in (("Home", 1), ("ArrowRight", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("End", 7)):
-        page.keyboard.press(key)
-        assert step(page) == f"{place} / 7"
-    page.keyboard.press("Space")  # plays from the start
-    page.get_by_role("button", name="Pause").wait_for()
-    assert step(page) == "1 / 7"
-    page.keyboard.press("Space")
-    page.get_by_role("button", name="Play").wait_for()
-    choose(page, "Speed", "20 ×")
-    page.get_by_role("button", name="Play").click()
-    page.get_by_role("button", name="Pause").wait_for()
-    page.get_by_role("button", name="Play").wait_for()
-    assert step(page) == "7 / 7"
-    page.locator("h1").click()
-    # Every control is reached by Tab, in order; in the tree up and down lead from node to node.
-    reached = []
-    for _ in range(10):
-        page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.ariaLabel ?? document.activeElement.tagName"))
-    names = ["To the start", "Back", "Play", "Forward", "To the end", "Step", "SELECT", "Columns of tokens"]
-    assert reached[: len(names)] == names
-
-
-def test_nodes_are_reached_by_keys_and_lead_to_their_step(show: Any) -> None:
-    trace = example(6)
-    page = show([trace])
-    page.locator(".om-node[tabindex]").focus()
-    page.keyboard.press("ArrowDown")
-    name = page.evaluate("document.activeElement.getAttribute('aria-label')")
-    node = trace["nodes"][-2]
-    words = " ".join(trace["tokens"][node["first"] : node["last"] + 1])
-    assert name.startswith(f"{words}, built at step {node['step'] + 1}, in slot {node['slot']}")
-    assert page.locator(".om-tip").inner_text().startswith(words)
-    page.keyboard.press("Enter")
-    assert step(page) == f"{node['step'] + 1} / 7"
-    # Time goes on, and the node has the focus; when it is not there any more, another one has it.
-    page.keyboard.press("ArrowRight")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == name
-    assert page.locator(".om-tip").inner_text().startswith(words)
-    for _ in range(2):
-        page.keyboard.press("ArrowLeft")
-        assert page.evaluate("document.activeElement.matches('.om-node:not([data-state=hidden])')")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") != name
-
-
-def test_hovering_a_node_lights_up_its_tokens_its_slot_and_its_bar(show: Any) -> None:
-    trace = example(7)
-    page = show([trace])
-    node = trace["nodes"][0]
-    page.locator(".om-node[data-id='7'] circle").first.hover()
-    lit = page.evaluate("[...document.querySelectorAll('.om-token.om-lit')].map(one => +one.dataset.token)")
-    assert lit == list(range(node["first"], node["last"] + 1))
-    assert page.locator(".om-gutter .om-lit").all_inner_texts() == [str(node["slot"])] * 2
-    tip = page.locator(".om-tip").inner_text()
-    assert f"built at step {node['step'] + 1}, in slot {node['slot']}" in tip
-    page.locator(".om-node[data-id='7'] circle").first.click()
-    assert step(page) == f"{node['step'] + 1} / 8"
-    assert page.locator(".om-bar.om-lit").count() == 1
-    # A token lights up its path: all constituents that it is in.
-    page.keyboard.press("End")
-    page.locator(".om-token").nth(2).hover()
-    lit = page.evaluate(
-        """() => [...document.querySelectorAll(".om-node.om-lit")]
-        .map(node => [+node.dataset.first, +node.dataset.last])"""
-    )
-    assert sorted(map(tuple, lit)) == sorted(
-        (node["first"], node["last"]) for node in trace["nodes"] if node["first"] <= 2 <= node["last"]
-    )
-
-
-def test_hovering_a_cell_tells_its_numbers(show: Any) -> None:
-    trace = example(5)
-    page = show([trace])
-    box = page.locator(".om-attention > svg").bounding_box()
-    column = page.locator(".om-token").nth(3).bounding_box()
-    page.mouse.move(column["x"] + 10, box["y"] + box["height"] - 5)
-    told = page.locator(".om-tip").inner_text().split("\n")
-    rows = [trace["memory"][key][3][3] for key in ("attention", "forward_mask", "backward_mask", "occupancy")]  # type: ignore[literal-required]
-    names = ["p", "→π", "←π", "occupancy"]
-    assert told == ["“w3”", "slot 4", *(f"{name} {row:.2f}" for name, row in zip(names, rows, strict=True))]
-
-
-def test_a_note_is_as_wide_as_its_words_wherever_the_last_one_stood(show: Any) -> None:
-    d = torch.tensor([[1.0, 1.0, 1.0, 9.0, 1.0]])
-    page = show([read_distances(d, [*"abc", "a long word", "another long word"])], width=400)
-    page.locator(".om-scroller").evaluate("scroller => (scroller.scrollLeft = 1000)")
-    node, note = page.locator(".om-node[data-first='3'] circle"), page.locator(".om-tip")
-    node.hover()
-    width = note.bounding_box()["width"]
-    bars = page.locator(".om-distances").bounding_box()
-    page.mouse.move(bars["x"] + bars["width"] - 5, bars["y"] + 50)
-    assert note.inner_text().endswith("distance 1.00")
-    node.hover()
-    assert note.bounding_box()["width"] == width
-    page = show([read_tree((0, 1), ["x" * 300, "y"])], width=320)
-    page.locator(".om-token").first.hover()
-    page.locator(".om-node circle").hover()
-    box = page.locator(".om-tip").bounding_box()
-    assert box["x"] >= 0
-    assert box["x"] + box["width"] <= 320
-
-
-def test_a_finger_is_told_what_it_taps(show: Any) -> None:
-    page = show([example(5)], has_touch=True)
-    note = page.locator(".om-tip")
-    page.locator(".om-node[data-id='5'] circle").first.tap()
-    assert "built at step" in note.inner_text()
-    page.locator(".om-attention > svg").tap()
-    assert "occupancy" in note.inner_text()
-    page.get_by_role("button", name="Back").tap()
-    assert not note.is_visible()
-
-
-def test_escape_hides_the_note(show: Any) -> None:
-    page = show([example(5, example=0), example(5, example=0)])
-    page.locator(".om-node[data-id='5'] circle").last.hover()
-    note = page.locator(".om-tip:visible")
-    assert note.count() == 1
-    page.keyboard.press("Escape")
-    assert note.count() == 0
-    assert page.locator(".om-lit").count() == 0
 
 
 def test_what_is_chosen_and_pointed_at_is_seen_where_colors_are_forced(show: Any) -> None:
@@ -477,62 +249,6 @@ def test_the_legend_tells_the_colors_of_lines(show: Any) -> None:
     ]
     page = show([empty_trace(["a"])])
     assert page.locator(".om-legend").inner_text() == ""
-
-
-def test_another_layer_is_shown_at_the_same_place(show: Any) -> None:
-    d = torch.rand(3, 60, generator=torch.Generator().manual_seed(0))
-    page = show([read_distances(d, ["word"] * 60)])
-    scroller = page.locator(".om-scroller")
-    scroller.evaluate("scroller => (scroller.scrollLeft = 600)")
-    choose(page, "Layer", "layer 1")
-    assert scroller.evaluate("scroller => scroller.scrollLeft") == 600
-    assert step(page) == "60 / 60"
-    page.get_by_role("button", name="To the start").click()
-    page.get_by_role("button", name="Forward").click()
-    choose(page, "Layer", "layer 3")
-    assert step(page) == "2 / 60"
-    assert len(drawn(page)) == 1
-
-
-def test_the_layer_of_a_trace_is_chosen_for_this_trace_alone(show: Any) -> None:
-    traces = [read_distances(torch.rand(3, 5), list("abcde")) for _ in range(2)]
-    page = show([trace | {"example": 0} for trace in traces])
-    layer, tree = (page.get_by_role("combobox", name=name, exact=True) for name in ("Layer", "Tree"))
-    layer.first.select_option("layer 1")
-    tree.nth(1).select_option("prpn")
-    chosen = page.locator(".om-chosen").evaluate_all("all => all.map(one => one.ariaLabel)")
-    assert chosen == ["Distances of layer 1", "Distances of layer 2"]
-    layer.first.select_option("layer 3")
-    assert [tree.nth(i).input_value() for i in range(2)] == ["unbiased", "prpn"]
-    assert page.locator(".om-sentence").first.inner_text().count("except for its first token") == 1
-
-
-def test_dragging_over_the_columns_moves_through_time(show: Any) -> None:
-    page = show([example(8)])
-    boxes = [page.locator(".om-token").nth(i).bounding_box() for i in range(8)]
-    page.mouse.move(boxes[1]["x"] + 5, boxes[1]["y"] + 5)
-    page.mouse.down()
-    assert step(page) == "2 / 9"
-    page.mouse.move(boxes[6]["x"] + 5, boxes[6]["y"] + 50, steps=4)
-    assert step(page) == "7 / 9"
-    page.mouse.up()
-    page.mouse.move(boxes[3]["x"] + 5, boxes[3]["y"] + 5)
-    assert step(page) == "7 / 9"
-    slider = page.get_by_role("slider", name="Step")
-    slider.fill("2")
-    assert step(page) == "3 / 9"
-
-
-def test_the_scroll_bar_and_the_numbers_of_slots_do_not_move_through_time(show: Any) -> None:
-    page = show([example(30)], width=420, height=1500)
-    scroller = page.locator(".om-scroller")
-    page.get_by_role("button", name="To the start").click()
-    scroller.evaluate("scroller => (scroller.scrollLeft = 300)")
-    scroller.dispatch_event("pointerdown", {"button": 0, "clientX": 200, "bubbles": True})  # where its bar is
-    page.locator(".om-gutter").first.locator("span").first.click()
-    assert step(page) == "1 / 31"
-    page.locator(".om-stack").click(position={"x": 450, "y": 10})
-    assert step(page) != "1 / 31"
 
 
 def test_only_the_sentence_is_read_aloud_and_not_while_it_plays(show: Any) -> None:
@@ -630,101 +346,6 @@ def test_a_value_of_zero_has_no_sign(show: Any) -> None:
     add_values(trace["nodes"], {(0, 1): -0.001}, trace["words"])
     page = show([trace])
     assert "value 0.00" in page.locator(".om-node").get_attribute("aria-label")
-
-
-def test_keys_go_to_the_board_that_is_there(show: Any) -> None:
-    page = show([empty_trace(["a"]) | {"example": 0}, example(6, example=0), example(4, example=0)])
-    page.keyboard.press("Home")
-    assert page.locator(".om-count").all_inner_texts() == ["1 / 7", "5 / 5"]
-    page.locator(".om-scroller").nth(2).focus()
-    page.evaluate("document.activeElement.blur(); document.querySelectorAll('.om-board')[2].remove()")
-    page.keyboard.press("ArrowRight")
-    assert page.locator(".om-count").all_inner_texts() == ["2 / 7"]
-
-
-def test_the_traces_of_an_example_stand_one_under_the_other(show: Any) -> None:
-    pair = [example(5, 1, 1, caption="left", example=3), example(6, 2, 1, caption="right", example=3)]
-    page = show(pair)
-    assert page.locator(".om-board").count() == 2
-    assert page.locator(".om-verdict").inner_text() == "Answer yes ✓ right"
-    assert page.locator(".om-caption").all_inner_texts() == ["left", "right"]
-    page.locator(".om-scroller").nth(1).focus()
-    page.keyboard.press("Home")
-    assert page.locator(".om-count").all_inner_texts() == ["6 / 6", "1 / 7"]
-
-
-def test_there_is_room_between_the_traces_of_an_example(show: Any) -> None:
-    page = show(
-        [example(5, caption=caption, example=i) for i, caption in enumerate(["", "a"]) for _ in range(2)]
-    )
-    for label in page.locator(".om-examples label").all():
-        label.click()
-        first, second = (board.bounding_box() for board in page.locator(".om-board").all())
-        assert second["y"] - first["y"] - first["height"] >= 28
-
-
-def test_examples_are_filtered_and_sorted(show: Any) -> None:
-    sizes = [12, 3, 25, 7]
-    traces = [example(size, size, size % 2, caption=f"length {size}") for size in sizes]
-    page = show(traces)
-    shown = page.locator(".om-entry b")
-    assert shown.all_inner_texts() == [f"length {size}" for size in sizes]
-    choose(page, "Order", "length")
-    assert shown.all_inner_texts() == [f"length {size}" for size in sorted(sizes)]
-    choose(page, "Answer", "wrong")
-    assert shown.all_inner_texts() == ["length 12"]
-    assert page.get_by_text("1 of 4 examples").count() == 1
-    assert page.locator(".om-caption").inner_text() == "length 12"
-    choose(page, "Answer", "all")
-    choose(page, "Tokens", "up to 10")
-    assert shown.all_inner_texts() == ["length 3", "length 7"]
-    choose(page, "Tokens", "all")
-    choose(page, "Tree depth", "16 or more")
-    assert shown.all_inner_texts() == ["length 25"]
-    choose(page, "Tree depth", "all")
-    page.get_by_role("radio").first.focus()
-    for key, size, place in (("Space", 3, 4), ("ArrowDown", 7, 8), ("ArrowLeft", 7, 7), ("ArrowUp", 3, 4)):
-        page.keyboard.press(key)
-        assert page.locator(".om-caption").inner_text() == f"length {size}"
-        assert step(page) == f"{place} / {size + 1}"
-    choose(page, "Answer", "wrong")
-    choose(page, "Tokens", "up to 10")
-    assert page.get_by_text("0 of 4 examples").count() == 1
-    assert page.locator(".om-board").count() == 0
-
-
-def test_examples_are_filtered_by_whether_their_tree_is_the_true_one(show: Any) -> None:
-    traces = [read_tree(tree, list("abc")) for tree in (((0, 1), 2), (0, (1, 2)), (0, 1, 2))]
-    for number, trace in enumerate(traces):
-        trace["caption"] = f"number {number}"
-        add_true_tree(trace, ((0, 1), 2))
-    page = show(traces)
-    shown = page.locator(".om-entry b")
-    choose(page, "Induced tree", "the true one")
-    assert shown.all_inner_texts() == ["number 0"]
-    choose(page, "Induced tree", "another")
-    assert shown.all_inner_texts() == ["number 1", "number 2"]
-    page = show([traces[0] | {"example": 0}, traces[1] | {"example": 0}, traces[0] | {"example": 1}])
-    choose(page, "Induced tree", "the true one")  # of every trace of an example
-    assert page.get_by_text("1 of 2 examples").count() == 1
-    assert page.locator(".om-board").count() == 1
-
-
-def test_only_orders_that_change_something_are_offered(show: Any) -> None:
-    page = show([read_distances(torch.rand(1, size), ["word"] * size) for size in (3, 5)])
-    assert page.get_by_label("Order").locator("option").all_inner_texts() == ["as given", "length"]
-    page = show([example(size, true=1) for size in (3, 5)])
-    assert "least certain" not in page.get_by_label("Order").inner_text()
-    flat, deep = ((0, 1), (2, 3)), (0, (1, (2, 3)))
-    traces = [read_tree(tree, list("abcd")) for tree in (deep, flat, deep)]
-    for trace, probability, caption in zip(traces, (0.8, 0.6, 0.9), "abc", strict=True):
-        trace["caption"] = caption
-        trace["answer"] = Answer(classes=["no", "yes"], probabilities=[1 - probability, probability], true=1)
-    page = show(traces)
-    for order, captions in (("depth", "bac"), ("least certain", "bac"), ("as given", "abc")):
-        choose(page, "Order", order)
-        assert page.locator(".om-entry b").all_inner_texts() == list(captions)
-    assert page.get_by_label("Order").locator("option").count() == 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

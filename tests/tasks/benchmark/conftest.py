@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.tasks.benchmark.tiny import STAND_IN
+
 
 @pytest.fixture
 def timed_by(monkeypatch):
@@ -18,3 +20,12 @@ def timed_by(monkeypatch):
         return timed
 
     return watch
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout that holds a module of the same interface."""
+    directory = tmp_path / "checkout"
+    directory.mkdir()
+    (directory / "ordered_memory.py").write_text(STAND_IN.replace("SCALE", "1.0"))
+    return directory
