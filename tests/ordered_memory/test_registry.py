@@ -1,6 +1,7 @@
 """Which backend runs and why, for both models, and what is said where the fastest cannot."""
 
 import contextlib
+import inspect
 import logging
 import sys
 from types import SimpleNamespace
@@ -11,9 +12,11 @@ from torch import nn
 
 from onlstm import ONLSTM
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import BACKENDS, explain, registry, triton_support
+from ordered_memory.backends import BACKENDS, Backend, explain, registry, select_backend, triton_support
 from ordered_memory.backends.runtime import build
+from ordered_memory.memory import run_recurrence
 from ordered_memory.modes import runs_lstm
+from tests.recurrences import EVERY_BACKEND, Case
 from tests.wrapped_weights import wrap_weight
 
 BOTH = pytest.mark.parametrize("make", [OrderedMemory, ONLSTM])
@@ -268,6 +271,40 @@ def test_interpreted_kernels_run_only_by_name(make, monkeypatch, no_compiler):
     lines = explain(layer(make), torch.zeros(5, 2, 3)).splitlines()
     assert "triton: runs" in lines
     assert "sequence: runs, selected by backend='auto'" in lines
+
+
+def test_the_definition_is_always_there_and_every_backend_takes_its_arguments():
+    assert BACKENDS["reference"].run_recurrence is run_recurrence
+    wanted = list(inspect.signature(run_recurrence).parameters)
+    for name, backend in BACKENDS.items():
+        assert list(inspect.signature(backend.run_recurrence).parameters)[: len(wanted)] == wanted, name
+
+
+def test_auto_takes_the_first_that_can_run(monkeypatch):
+    case = Case()
+    broken = Backend(None, lambda inputs, modules, state: "it is broken")
+    known = {"broken": broken, "reference": BACKENDS["reference"], "also broken": broken}
+    monkeypatch.setattr("ordered_memory.backends.BACKENDS", known)
+    assert select_backend("auto", case.inputs, case.modules) is run_recurrence
+    with pytest.raises(RuntimeError, match="backend 'broken' cannot run here: it is broken"):
+        select_backend("broken", case.inputs, case.modules)
+
+
+@pytest.mark.usefixtures("backends")
+@EVERY_BACKEND
+def test_why_not_names_unsupported_scores_cells_and_norms(backend):
+    case = Case()
+    case.backend(backend)
+
+    class Other(torch.nn.Module):
+        pass
+
+    why_not = BACKENDS[backend].why_not
+    assert "score Other" in why_not(case.inputs, case.modules._replace(score=Other()))
+    assert "cell Other" in why_not(case.inputs, case.modules._replace(cell=Other()))
+    assert "LayerNorm" in why_not(case.inputs, case.modules._replace(norm=Other()))
+    affine = torch.nn.LayerNorm(4, elementwise_affine=False)
+    assert "LayerNorm" in why_not(case.inputs, case.modules._replace(norm=affine))
 
 
 GPU = torch.device("cuda")
