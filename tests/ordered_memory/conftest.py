@@ -19,3 +19,16 @@ def backends(monkeypatch):
     yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
+
+
+@pytest.fixture
+def threads_as_before():
+    """The number of threads that a test sets is its own."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def nothing_compiled():
+    torch.compiler.reset()
