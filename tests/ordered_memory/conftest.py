@@ -1,10 +1,14 @@
 """Fixtures that several files have in common."""
 
+import shutil
+
 import pytest
 import torch
 
 from ordered_memory.backends import BACKENDS
+from ordered_memory.backends.runtime import build
 from tests.recurrences import EVERY_SLOT, TESTED
+from tests.small_library import CODE
 
 
 @pytest.fixture
@@ -32,3 +36,44 @@ def threads_as_before():
 @pytest.fixture
 def nothing_compiled():
     torch.compiler.reset()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    """A cache directory for the test alone, empty, and nothing loaded."""
+    directory = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(directory))
+    build.load.cache_clear()
+    yield directory / "ordered_memory"
+    build.load.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory):
+    """The source of the small library, and the file it was compiled into: once for all tests."""
+    source = tmp_path_factory.mktemp("source") / "a" / "b" / "c" / "scale.c"
+    source.parent.mkdir(parents=True)
+    source.write_text(CODE)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        try:
+            return source, build._compiled(source, torch.float32)
+        except RuntimeError as error:
+            pytest.skip(str(error))
+
+
+@pytest.fixture
+def source(compiled, own_cache):
+    """The source, with a cache of its own that holds a copy: not loaded, so that it may be damaged."""
+    source, file = compiled
+    shutil.copy(file, build._cache_directory())
+    return source
+
+
+@pytest.fixture(scope="session")
+def library(compiled):
+    """The small library, loaded once, for what does not concern the cache."""
+    source, file = compiled
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(file.parents[1]))
+        return build.load(source, torch.float32)

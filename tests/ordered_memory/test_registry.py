@@ -28,12 +28,8 @@ def layer(make, **options):
 
 
 @pytest.fixture
-def no_compiler(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def no_compiler(own_cache, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    build.load.cache_clear()
-    yield
-    build.load.cache_clear()
 
 
 @BOTH
