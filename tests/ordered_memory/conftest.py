@@ -49,7 +49,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory):
+def compiled_source(tmp_path_factory):
     """The source of the small library, and the file it was compiled into: once for all tests."""
     source = tmp_path_factory.mktemp("source") / "a" / "b" / "c" / "scale.c"
     source.parent.mkdir(parents=True)
@@ -63,17 +63,17 @@ def compiled(tmp_path_factory):
 
 
 @pytest.fixture
-def source(compiled, own_cache):
+def source(compiled_source, own_cache):
     """The source, with a cache of its own that holds a copy: not loaded, so that it may be damaged."""
-    source, file = compiled
+    source, file = compiled_source
     shutil.copy(file, build._cache_directory())
     return source
 
 
 @pytest.fixture(scope="session")
-def library(compiled):
+def library(compiled_source):
     """The small library, loaded once, for what does not concern the cache."""
-    source, file = compiled
+    source, file = compiled_source
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("XDG_CACHE_HOME", str(file.parents[1]))
         return build.load(source, torch.float32)
