@@ -1,9 +1,18 @@
-"""An ON-LSTM backend against the definition, on whatever device."""
+"""The backends of ON-LSTM, and one against the definition, on whatever device."""
 
+import pytest
 import torch
 
+from onlstm.backends import BACKENDS, native
 from onlstm.functional import Weights, run_recurrence
+from ordered_memory.backends.runtime.build import load
 from tests.tolerances import assert_close
+
+NAMES = [name for name in BACKENDS if name != "triton"]  # that one is in tests/onlstm/test_triton.py
+FAST = [name for name in NAMES if name != "reference"]
+
+_library = load(native.SOURCE, torch.float64)
+NEEDS_NATIVE = pytest.mark.skipif(isinstance(_library, str), reason=str(_library))
 
 
 def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, seed, device="cpu"):

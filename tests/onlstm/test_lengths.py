@@ -8,11 +8,10 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM
-from onlstm.backends import BACKENDS
+from tests.equality import NAMES
 from tests.tolerances import assert_close
 
 F64 = torch.float64
-NAMES = [name for name in BACKENDS if name != "triton"]
 LENGTHS = [3, 5, 1, 3]
 GRID = [
     dict(zip(("num_layers", "bidirectional", "batch_first"), values, strict=True))

@@ -22,14 +22,13 @@ from onlstm.backends import contract, native, sequence
 from onlstm.functional import Weights, run_recurrence
 from onlstm.language_model import LanguageModel
 from ordered_memory.backends.registry import BackendError
-from ordered_memory.backends.runtime.build import load
+from tests.equality import NEEDS_NATIVE
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
 from tests.wrapped_weights import wrap_weight
 
 OPERATOR_BACKENDS = {"native": native, "sequence": sequence}
-NATIVE = load(native.SOURCE, torch.float32)
-pytestmark = pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
+pytestmark = NEEDS_NATIVE
 
 
 def arguments(bias=True, requires_grad=True, keep=True, dtype=torch.float64, bfloat16=False):
