@@ -6,10 +6,14 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
+from ordered_memory.backends.registry import BackendError
+from tests.equality import NEEDS_NATIVE
+from tests.tolerances import assert_close
+from tests.wrapped_weights import wrap_weight
 
 
 @pytest.mark.parametrize("kind", [partial(ONLSTM, num_layers=2, bidirectional=True), ONLSTMCell])
@@ -96,3 +100,62 @@ def test_a_weight_that_was_removed_is_named():
     for sequences in (x, pack_padded_sequence(x, [2, 2, 1])):
         with pytest.raises(AttributeError, match="no attribute 'weight_hh_l0'"):
             layer(sequences)
+
+
+class Halved(nn.Module):
+    def forward(self, weight):
+        return weight / 2
+
+
+def halved(layer):
+    parametrize.register_parametrization(layer, "weight_hh_l0", Halved())
+    return layer
+
+
+def weight_normed(layer):
+    parametrizations.weight_norm(layer, "weight_hh_l0")
+    with torch.no_grad():
+        layer.parametrizations.weight_hh_l0.original0.mul_(2)
+    return layer
+
+
+def hooked(layer):
+    layer.register_forward_pre_hook(lambda module, inputs: (2 * inputs[0],))
+    return layer
+
+
+def doubled_output(layer):
+    layer.register_forward_hook(lambda module, inputs, result: (2 * result[0], result[1]))
+    return layer
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("change", [halved, weight_normed, hooked, doubled_output], ids=lambda c: c.__name__)
+def test_hooks_and_parametrizations_act(change):
+    layer, plain, unchanged = (
+        ONLSTM(3, 6, chunk_size=2, backend=name) for name in ("native", "reference", "native")
+    )
+    for other in (plain, unchanged):
+        other.load_state_dict(layer.state_dict())
+    x = torch.randn(5, 2, 3)
+    outcomes = []
+    for one in (change(layer), change(plain)):
+        output = one(x)[0]
+        outcomes.append([output, *torch.autograd.grad(output.sin().sum(), list(one.parameters()))])
+    for one, other in zip(*outcomes, strict=True):
+        assert_close(one, other)
+    assert not torch.equal(outcomes[0][0], unchanged(x)[0])
+
+
+@NEEDS_NATIVE
+@pytest.mark.parametrize("name", ["weight_ih_l0", "weight_hh_l0", "bias_hh_l0"])
+def test_a_weight_may_wrap_another_tensor(name):
+    layer, x = ONLSTM(3, 6, chunk_size=2), torch.randn(5, 2, 3)
+    with torch.no_grad():
+        expected = layer(x)[0]
+        wrap_weight(layer, name)
+        assert_close(layer(x)[0], expected)
+        layer.backend = "native"
+        if name.startswith("weight"):  # the sum of both biases is a plain tensor
+            with pytest.raises(BackendError, match="it needs weights that are plain tensors, got Halved"):
+                layer(x)
