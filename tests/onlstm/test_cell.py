@@ -39,3 +39,10 @@ def test_repr_of_a_cell_is_the_call_that_made_it(options):
     again = eval(repr(cell))
     for name in ("input_size", "hidden_size", "bias", "chunk_size"):
         assert getattr(again, name) == getattr(cell, name)
+
+
+def test_a_whole_cell_comes_back_from_a_file(tmp_path):
+    cell = ONLSTMCell(3, 4, chunk_size=2)
+    torch.save(cell, tmp_path / "cell.pt")
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(torch.load(tmp_path / "cell.pt", weights_only=True)(x), cell(x))

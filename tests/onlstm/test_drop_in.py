@@ -4,7 +4,7 @@ tutorial use it, with nothing but the name changed."""
 import torch
 from torch import nn
 
-from onlstm import ONLSTM, ONLSTMCell
+from onlstm import ONLSTM
 
 
 class WordModel(nn.Module):
@@ -83,10 +83,3 @@ def test_token_by_token_is_all_at_once():
     whole, last = lstm(torch.cat(tokens).view(5, 1, -1), start)
     torch.testing.assert_close(whole[-1], output[0])
     torch.testing.assert_close(last, hidden)
-
-
-def test_a_whole_cell_comes_back_from_a_file(tmp_path):
-    cell = ONLSTMCell(3, 4, chunk_size=2)
-    torch.save(cell, tmp_path / "cell.pt")
-    x = torch.randn(2, 3)
-    torch.testing.assert_close(torch.load(tmp_path / "cell.pt", weights_only=True)(x), cell(x))

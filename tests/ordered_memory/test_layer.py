@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
-from ordered_memory.memory import initial_state
 from tests.small_memory import F64, X, assert_same, make
 from tests.tolerances import assert_close
 
@@ -245,18 +244,6 @@ def test_an_empty_batch_gives_empty_results_and_zero_gradients(backend, options)
     assert x.grad.shape == x.shape
     assert all((p.grad == 0).all() for p in layer.parameters())
     assert layer(x, out.state).output.shape == out.output.shape
-
-
-def test_the_parts_of_an_empty_memory_are_separate():
-    state = initial_state(2, 3, torch.zeros(4))
-    state.memory[0] = 1
-    assert not state.candidate.any()
-
-
-def test_state_is_a_plain_named_tuple():
-    state = make()(X).state
-    assert isinstance(state, OrderedMemoryState)
-    assert state._fields == ("memory", "candidate", "occupancy")
 
 
 def test_nothing_that_it_makes_follows_the_default_device():

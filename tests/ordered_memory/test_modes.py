@@ -1,4 +1,4 @@
-"""Where PyTorch's LSTM cannot run under autocast, what contains one computes it without."""
+"""Modes of PyTorch: an LSTM where it cannot run under autocast; marks for torch.compile."""
 
 import logging
 
@@ -81,3 +81,11 @@ def test_the_layers_of_a_language_model_compute_without_autocast():
         assert actual.logits.dtype == torch.bfloat16
         again = mode(tokens, actual.state)  # the state fits another call
         assert again.raw.dtype == torch.float32
+
+
+def test_functions_are_marked_as_torch_compile_marks_them():
+    def function():
+        pass
+
+    marks = vars(torch.compiler.assume_constant_result(function))
+    assert vars(runs_lstm).items() >= marks.items() != {}.items()

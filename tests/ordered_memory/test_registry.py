@@ -15,7 +15,6 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import BACKENDS, Backend, explain, registry, select_backend, triton_support
 from ordered_memory.backends.runtime import build
 from ordered_memory.memory import run_recurrence
-from ordered_memory.modes import runs_lstm
 from tests.recurrences import EVERY_BACKEND, Case
 from tests.wrapped_weights import wrap_weight
 
@@ -229,14 +228,6 @@ def test_where_there_is_no_native_by_design_nothing_is_logged(no_compiler, monke
     text = explain(layer(OrderedMemory), torch.zeros(5, 2, 3))
     assert text.startswith("native: does not run: its C runs on Linux, this is Darwin\n")
     assert caplog.records == []
-
-
-def test_functions_are_marked_as_torch_compile_marks_them():
-    def function():
-        pass
-
-    marks = vars(torch.compiler.assume_constant_result(function))
-    assert vars(runs_lstm).items() >= marks.items() != {}.items()
 
 
 @torch.no_grad()  # torch.compile reads `.grad` of what is not a leaf, which warns

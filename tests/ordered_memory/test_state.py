@@ -3,6 +3,7 @@
 import torch
 
 from ordered_memory import OrderedMemory
+from ordered_memory.memory import initial_state
 
 
 def test_a_state_is_moved_and_cast_as_its_tensors_are():
@@ -12,3 +13,9 @@ def test_a_state_is_moved_and_cast_as_its_tensors_are():
     for one, other in zip(double, state, strict=True):
         assert torch.equal(one, other.double())
     assert all(tensor.device.type == "meta" for tensor in state.to("meta", torch.float16))
+
+
+def test_the_parts_of_an_empty_memory_are_separate():
+    state = initial_state(2, 3, torch.zeros(4))
+    state.memory[0] = 1
+    assert not state.candidate.any()
