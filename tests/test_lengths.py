@@ -59,6 +59,7 @@ def test_lengths_may_be_integers_of_any_type(read, kind):
         ([5], "one entry for each of 2 sequences, got 1"),
         ([5, 6], r"lie in 1..5 \(T\), got lengths\[1\] = 6"),
         ([0, 3], r"lie in 1..5 \(T\), got lengths\[0\] = 0"),
+        ([5, -1], r"lie in 1..5 \(T\), got lengths\[1\] = -1"),
     ],
 )
 def test_other_lengths_are_refused_by_layers_trees_and_traces_alike(read, lengths, message):

@@ -95,22 +95,6 @@ def test_inference_mode_copy_and_state_dict():
     assert torch.equal(other(x).output, expected.output)
 
 
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_autocast_follows_float32(backend):
-    layer = make(dtype=torch.float32, backend=backend)
-    x = torch.randn(2, 6, 4)
-    expected = layer(x, lengths=[6, 4])
-    with torch.autocast("cpu", torch.bfloat16):
-        actual = layer(x, lengths=[6, 4])
-        again = layer(x, actual.state)
-    assert {actual.output.dtype, actual.attention.dtype, *(one.dtype for one in actual.state)} == {
-        torch.float32
-    }
-    torch.testing.assert_close(actual.output, expected.output, rtol=0.1, atol=0.1)
-    again.output.float().sum().backward()
-    assert all(p.grad.isfinite().all() for p in layer.parameters())
-
-
 def test_every_parameter_gets_a_gradient():
     layer = make(bidirectional=True)
     layer(torch.randn(2, 1, 4, dtype=F64)).output.sum().backward()
@@ -246,24 +230,6 @@ def test_an_empty_batch_gives_empty_results_and_zero_gradients(backend, options)
     assert layer(x, out.state).output.shape == out.output.shape
 
 
-def test_nothing_that_it_makes_follows_the_default_device():
-    layer = make(bidirectional=True, backend="reference")
-    x = torch.randn(2, 5, 4, dtype=F64)
-    for lengths in (None, [5, 2]):
-        expected = layer(x, lengths=lengths)
-        with torch.device("meta"):
-            actual = layer(x, lengths=lengths)
-        assert torch.equal(actual.output, expected.output)
-
-
-def test_a_layer_on_meta_computes_shapes():
-    layer = make(bidirectional=True, backend="reference", device="meta")
-    out = layer(X.to("meta"), lengths=[5, 2])
-    assert out.output.is_meta
-    assert out.output.shape == (2, 5, 12)
-    assert out.state.memory.shape == (2, 2, 5, 6)
-
-
 @pytest.mark.parametrize("lengths", [None, [6, 4, 2], [6, 6, 6]])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
@@ -280,3 +246,27 @@ def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, 
         one.mul_(2)
     actual = torch.autograd.grad(sum(one.sum() for one in changed), wanted)
     assert all(map(torch.equal, actual, expected))
+
+
+@pytest.mark.parametrize("lengths", [None, [5, 2]])
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+def test_the_default_device_changes_nothing(backend, lengths):
+    layer = make(bidirectional=True, backend=backend, cell_dropout=0.2, attention_dropout=0.2)
+    x, found = torch.randn(2, 5, 4, dtype=F64), []
+    for device in ("cpu", "meta"):
+        torch.manual_seed(3)
+        with torch.device(device):
+            out = layer(x, lengths=lengths)
+            gradients = torch.autograd.grad(out.output.sum(), list(layer.parameters()))
+        found.append([out.output, out.attention, *out.state, *gradients])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_layer_on_meta_computes_shapes(backend):
+    layer = make(bidirectional=True, backend=backend, device="meta")
+    out = layer(X.to("meta"), lengths=[5, 2])
+    assert all(tensor.is_meta for tensor in (out.output, out.attention, *out.state))
+    assert out.output.shape == (2, 5, 12)
+    assert out.attention.shape == (2, 2, 5, 5)
+    assert out.state.memory.shape == (2, 2, 5, 6)

@@ -1,8 +1,7 @@
-"""What is peculiar to the native backend: building it, its memory, its threads."""
+"""What is peculiar to the native backend: dtypes, products of bfloat16, and batches to the bit."""
 
 import ctypes
 import shlex
-import threading
 
 import pytest
 import torch
@@ -10,22 +9,13 @@ import torch
 from onlstm import ONLSTM
 from onlstm.backends import native as onlstm_native
 from ordered_memory import OrderedMemory
-from ordered_memory.backends import contract, native, select_backend, sequence
+from ordered_memory.backends import contract, native
 from ordered_memory.backends.runtime import build, compiler, processor
 from ordered_memory.memory import initial_state
 from tests.tolerances import assert_close
 
 NATIVE = build.load(native.call.SOURCE, torch.float64)
 AVAILABLE = pytest.mark.skipif(isinstance(NATIVE, str), reason=str(NATIVE))
-
-
-@pytest.fixture
-def fresh_build(tmp_path, monkeypatch):
-    """An empty cache directory, and nothing loaded."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    build.load.cache_clear()
-    yield tmp_path
-    build.load.cache_clear()
 
 
 @pytest.fixture(params=["vnni", "blas"])
@@ -46,28 +36,6 @@ def bfloat16_products(request, monkeypatch):
     build.load.cache_clear()
 
 
-def modules():
-    return OrderedMemory(3, 4, 2).directions[0].recurrent_modules()
-
-
-@pytest.mark.parametrize(
-    ("compiler", "reason"),
-    [("no-such-compiler", "there is no C compiler"), ("false", "false failed")],
-)
-def test_without_a_working_compiler_auto_does_without(fresh_build, monkeypatch, compiler, reason):
-    monkeypatch.setenv("CC", compiler)
-    x = torch.zeros(1, 1, 4)
-    assert select_backend("auto", x, modules()) is sequence.run_recurrence
-    with pytest.raises(RuntimeError, match=rf"backend 'native' cannot run here: .*{reason}"):
-        select_backend("native", x, modules())
-
-
-def test_an_unwritable_cache_is_named(fresh_build, monkeypatch):
-    (fresh_build / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(fresh_build / "file"))
-    assert str(fresh_build / "file") in native.why_not(torch.zeros(1, 1, 4), modules())
-
-
 @AVAILABLE
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_dtypes_that_it_does_not_have_are_named(dtype):
@@ -76,37 +44,7 @@ def test_dtypes_that_it_does_not_have_are_named(dtype):
         layer(torch.zeros(2, 1, 3, dtype=dtype))
 
 
-@AVAILABLE
-def test_calls_from_several_threads_do_not_meet():
-    layer = OrderedMemory(3, 8, 4, backend="native", cell_dropout=0.0)
-    inputs = [torch.randn(12, 5, 3) for _ in range(4)]
-    expected = [layer(x).output.detach() for x in inputs]
-    found = [None] * len(inputs)
-
-    def work(i):
-        for _ in range(5):
-            out = layer(inputs[i]).output
-            out.sum().backward()
-            found[i] = out.detach()
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(len(inputs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for one, two in zip(expected, found, strict=True):
-        assert_close(two, one)
-
-
-@AVAILABLE
-def test_denormals_are_flushed_inside_only():
-    tiny = torch.tensor(1e-40)
-    layer = OrderedMemory(3, 4, 2, backend="native")
-    layer(torch.randn(5, 2, 3)).output.sum().backward()
-    assert (tiny / 2).item() > 0
-
-
-class Halved:
+class InBothPrecisions:
     """A layer read in float32 and under bfloat16 autocast, from the same projected tokens."""
 
     def __init__(self, score="normalized", dropout=0.0, batch=5):
@@ -136,7 +74,7 @@ class Halved:
 @pytest.mark.parametrize("score", ["normalized", "additive"])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
-    case = Halved(score, dropout)
+    case = InBothPrecisions(score, dropout)
     (exact, wanted), (near, found) = case.run(False), case.run(True)
     difference = (near.output - exact.output).abs().max()
     assert 0 < difference < 0.05
@@ -158,7 +96,7 @@ def one_thread():
 @AVAILABLE
 @pytest.mark.usefixtures("one_thread")
 def test_batch_mates_move_no_bit():
-    case = Halved()
+    case = InBothPrecisions()
     case.layer.eval()
     together, alone = case.run(False)[0], [case.run(False, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
@@ -167,7 +105,7 @@ def test_batch_mates_move_no_bit():
 
 
 def test_half_as_much_is_kept_where_products_are_of_bfloat16(bfloat16_products):
-    case, sizes = Halved(), []
+    case, sizes = InBothPrecisions(), []
     modules = case.layer.directions[0].recurrent_modules()
     for autocast in (False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
@@ -179,7 +117,7 @@ def test_half_as_much_is_kept_where_products_are_of_bfloat16(bfloat16_products):
 
 @pytest.mark.usefixtures("one_thread")
 def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most(bfloat16_products):
-    case = Halved()
+    case = InBothPrecisions()
     case.layer.eval()
     together, alone = case.run(True)[0], [case.run(True, slice(row, row + 1))[0] for row in range(5)]
     for row, result in enumerate(alone):
@@ -191,7 +129,7 @@ def test_batch_mates_move_products_of_bfloat16_by_a_rounding_of_operands_at_most
 @AVAILABLE
 def test_an_operator_told_of_bfloat16_elsewhere_computes_in_float32_here(monkeypatch):
     """As an exported program that was made on another machine."""
-    case = Halved()
+    case = InBothPrecisions()
     monkeypatch.setattr(native, "multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(native.call, "bf16_method_here", lambda: None)
     for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
@@ -208,19 +146,9 @@ def test_an_odd_slot_size_has_no_vnni_layout_but_works():
     assert (near - exact).abs().max() < 0.05
 
 
-def test_without_products_of_bfloat16_autocast_changes_nothing(monkeypatch):
-    library = build.load(native.call.SOURCE, torch.float32)
-    if isinstance(library, str):
-        pytest.skip(library)
-    monkeypatch.setattr(native.call, "bf16_method_here", lambda: None)
-    case = Halved()
-    for one, other in zip(case.run(True)[1], case.run(False)[1], strict=True):
-        assert torch.equal(one, other)
-
-
 @pytest.mark.usefixtures("bfloat16_products")
 def test_what_is_no_number_stays_none_as_bfloat16():
-    case = Halved()
+    case = InBothPrecisions()
     case.x[2, 1, 5] = torch.nan
     output = case.run(True)[0].output
     assert output[2:7, 1].isnan().all()

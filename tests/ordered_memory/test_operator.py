@@ -10,7 +10,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
@@ -69,18 +68,13 @@ def test_opcheck(score, dropout):
     torch.library.opcheck(torch.ops.ordered_memory.native_backward.default, tuple(backward))
 
 
-def test_fake_tensors_and_meta_tensors_have_shapes():
+def test_fake_tensors_have_shapes_and_gradients():
     with FakeTensorMode():
-        layer = make()
-        x = tokens()
+        layer, x = make(), tokens()
         output = layer(x).output
         output.sum().backward()
         assert output.shape == (6, 5, 8)
         assert x.grad.shape == x.shape
-    layer = OrderedMemory(3, 8, 4, device="meta")
-    out = layer(torch.zeros(6, 5, 3, device="meta"), lengths=LENGTHS)
-    assert out.attention.shape == (6, 5, 4)
-    assert out.state.memory.device.type == "meta"
 
 
 def test_make_fx_sees_one_operator():
@@ -89,17 +83,6 @@ def test_make_fx_sees_one_operator():
     assert [str(node.target) for node in graph.graph.nodes].count("ordered_memory.native.default") == 1
     x = torch.randn(6, 5, 3, dtype=F64)
     assert_close(graph(x), layer(x).output)
-
-
-def test_the_default_device_changes_nothing():
-    layer = make(cell_dropout=0.2, attention_dropout=0.2)
-    x = tokens()
-    torch.manual_seed(3)
-    expected = results_and_gradients(layer, layer, x, lengths=LENGTHS)
-    torch.manual_seed(3)
-    with torch.device("meta"):
-        found = results_and_gradients(layer, layer, x, lengths=LENGTHS)
-    assert_all_close(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -183,15 +166,10 @@ def test_negative_views_are_read_as_they_are():
     assert torch.equal(layer(x, state).output, layer(x.resolve_neg(), resolved).output)
 
 
-def test_checkpointing_and_the_profiler_see_the_operator():
-    layer = make(cell_dropout=0.3)
-    x = tokens()
-    found = []
+def test_the_profiler_sees_the_operator_and_its_reverse():
+    layer = make()
     with torch.profiler.profile() as profile:
-        for function in (layer, lambda x: checkpoint(layer, x, use_reentrant=False)):
-            torch.manual_seed(3)
-            found.append(results_and_gradients(function, layer, x))
-    assert_all_close(*found)
+        layer(tokens()).output.sum().backward()
     names = {event.key for event in profile.key_averages()}
     assert {"ordered_memory::native", "ordered_memory::native_backward"} <= names
 

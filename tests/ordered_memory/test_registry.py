@@ -230,17 +230,6 @@ def test_where_there_is_no_native_by_design_nothing_is_logged(no_compiler, monke
     assert caplog.records == []
 
 
-@torch.no_grad()  # torch.compile reads `.grad` of what is not a leaf, which warns
-def test_the_compiler_goes_round_the_sequence_backend():
-    run = layer(OrderedMemory, backend="sequence")
-    x = torch.randn(5, 2, 3)
-    found = torch._dynamo.explain(lambda x: run(x * 2).output + 1)(x)
-    assert any("sequence backend computes depends on the data" in one.reason for one in found.break_reasons)
-    torch.compiler.reset()
-    assert torch.equal(torch.compile(run, backend="eager")(x).output, run(x).output)
-    torch.compiler.reset()
-
-
 def test_auto_leaves_out_what_is_slow_on_the_device():
     backends = {
         "elsewhere": registry.Backend(1, lambda x: None, device_type="cuda"),
