@@ -108,7 +108,10 @@ def test_a_state_with_other_axes_is_described_as_by_nn_lstm(input_axes, state_ax
     assert messages[0] == messages[1]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.complex64, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool],
+)
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_state_of_another_dtype_is_refused_as_nn_lstm_refuses_it(dtype, which):
     state = [torch.zeros(1, 3, 6), torch.zeros(1, 3, 6)]

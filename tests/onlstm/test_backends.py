@@ -13,33 +13,8 @@ from onlstm import ONLSTM
 from onlstm.backends import BACKENDS, native
 from onlstm.functional import Weights, run_recurrence
 from tests.equality import FAST, NAMES, NEEDS_NATIVE, assert_equals_the_definition
+from tests.onlstm_oracle import run_sequence
 from tests.tolerances import assert_close
-
-
-def oracle(x, weights, h, c, chunk):
-    """One direction over one sequence, (T, I), unit by unit; h of every step, the last c, both distances."""
-    w_ih, w_hh, bias = weights
-    size = len(h)
-    masters = size // chunk
-    outputs, forget_distances, input_distances = [], [], []
-    for token in x:
-        z = w_ih @ token + w_hh @ h + bias
-        sig = 1 / (1 + np.exp(-z))
-        exp_f, exp_i = np.exp(z[4 * size : 4 * size + masters]), np.exp(z[4 * size + masters :])
-        new_h, new_c = np.zeros(size), np.zeros(size)
-        f_master = [sum(exp_f[: k + 1]) / sum(exp_f) for k in range(masters)]
-        i_master = [1 - sum(exp_i[: k + 1]) / sum(exp_i) for k in range(masters)]
-        for u in range(size):
-            f_m, i_m = f_master[u // chunk], i_master[u // chunk]
-            w = f_m * i_m
-            f_hat, i_hat = sig[size + u] * w + (f_m - w), sig[u] * w + (i_m - w)
-            new_c[u] = f_hat * c[u] + i_hat * np.tanh(z[2 * size + u])
-            new_h[u] = sig[3 * size + u] * np.tanh(new_c[u])
-        h, c = new_h, new_c
-        outputs.append(h)
-        forget_distances.append(masters - sum(f_master))
-        input_distances.append(masters - sum(i_master))
-    return np.array(outputs), c, forget_distances, input_distances
 
 
 @pytest.mark.parametrize("backend", NAMES)
@@ -61,7 +36,7 @@ def test_two_layers_both_ways_equal_loops_over_units(backend):
             w_ih, w_hh, b_ih, b_hh = (getattr(layer, name).detach().numpy() for name in names)
             h, c = (state[k][index, b].numpy() for k in range(2))
             tokens = read[::-1] if suffix else read
-            hidden, cell, f_distance, i_distance = oracle(tokens, (w_ih, w_hh, b_ih + b_hh), h, c, 2)
+            hidden, cell, f_distance, i_distance = run_sequence(tokens, (w_ih, w_hh, b_ih + b_hh), h, c, 2)
             turn = slice(None, None, -1 if suffix else 1)
             np.testing.assert_allclose(h_n[index, b].detach().numpy(), hidden[-1], rtol=1e-10, atol=1e-12)
             np.testing.assert_allclose(c_n[index, b].detach().numpy(), cell, rtol=1e-10, atol=1e-12)
@@ -147,6 +122,8 @@ def test_the_shapes_of_the_loop_are_checked(name):
         ({"weights": good["weights"]._replace(bias=torch.zeros(19))}, "weights.bias must have shape"),
         ({"chunk_size": 3}, "weights.weight_hh must be"),
         ({"tokens": torch.zeros(4, 5)}, "tokens must have 3 rows, the sum of batch_sizes, got 4"),
+        ({"batch_sizes": [2, 2]}, "tokens must have 4 rows, the sum of batch_sizes, got 3"),
+        ({"batch_sizes": [3]}, r"batch_sizes\[0\] must be at most 2 \(B\), got 3"),
         ({"hidden": torch.zeros(2, 5)}, "hidden must have shape"),
         ({"cell": torch.zeros(1, 4)}, "cell must have shape"),
         ({"hidden": torch.zeros(1, 4), "cell": torch.zeros(1, 4)}, r"batch_sizes\[0\] must be at most 1"),

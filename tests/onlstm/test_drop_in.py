@@ -72,14 +72,3 @@ def test_a_tagger_reads_one_sentence_without_a_batch_and_learns():
     for words, wanted in sentences:
         output, _ = lstm(embedding(words).view(len(words), 1, -1))
         assert (tags(output.view(len(words), -1)).argmax(1) == wanted).all()
-
-
-def test_token_by_token_is_all_at_once():
-    lstm = ONLSTM(3, 3)
-    tokens = [torch.randn(1, 3) for _ in range(5)]
-    start = hidden = (torch.randn(1, 1, 3), torch.randn(1, 1, 3))
-    for token in tokens:
-        output, hidden = lstm(token.view(1, 1, -1), hidden)
-    whole, last = lstm(torch.cat(tokens).view(5, 1, -1), start)
-    torch.testing.assert_close(whole[-1], output[0])
-    torch.testing.assert_close(last, hidden)

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
 from tests.equality import NAMES
@@ -63,27 +63,15 @@ def test_an_empty_batch_gives_what_nn_lstm_gives(backend, options):
 
 
 @pytest.mark.parametrize("backend", NAMES)
-def test_two_halves_equal_the_whole(backend):
-    layer = ONLSTM(5, 6, 2, chunk_size=3, backend=backend).double()
-    x = torch.randn(7, 3, 5, dtype=torch.float64)
-    whole, state = layer(x)
-    first, between = layer(x[:3])
-    second, end = layer(x[3:], between)
-    assert_close(torch.cat([first, second]), whole)
-    for one, other in zip(end, state, strict=True):
-        assert_close(one, other)
-
-
-@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_batch_mates_and_order_change_nothing(backend, bidirectional):
     layer = ONLSTM(5, 6, 2, chunk_size=2, bidirectional=bidirectional, backend=backend).double()
     sequences = [torch.randn(length, 5, dtype=torch.float64) for length in (2, 6, 1, 4)]
-    packed = nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
-    output, (h_n, c_n) = layer(packed)
+    h_0, c_0 = torch.randn(2, 4 if bidirectional else 2, 4, 6, dtype=torch.float64)
+    output, (h_n, c_n) = layer(pack_sequence(sequences, enforce_sorted=False), (h_0, c_0))
     output, _ = pad_packed_sequence(output)
     for b, sequence in enumerate(sequences):
-        alone, (h, c) = layer(sequence)
+        alone, (h, c) = layer(sequence, (h_0[:, b], c_0[:, b]))
         assert_close(output[: len(sequence), b], alone)
         assert_close(h_n[:, b], h)
         assert_close(c_n[:, b], c)
@@ -119,31 +107,6 @@ def test_dropout_acts_between_layers_only():
     )
     assert_close(output, without(torch.zeros(4, 3, 6))[0])
     assert h_n[0].abs().sum() > 0
-
-
-def test_distances_lie_between_the_layers_of_the_hierarchy():
-    layer = ONLSTM(5, 12, 3, chunk_size=3, batch_first=True)
-    output, _, distances = layer(torch.randn(2, 7, 5), distances=True)
-    assert output.shape == (2, 7, 12)
-    for one in distances:
-        assert one.shape == (3, 2, 7)
-        assert one.min() >= 0
-        assert one.max() <= 4
-    assert layer(torch.randn(7, 5), distances=True)[2].forget.shape == (3, 7)
-
-
-def test_works_under_autocast_and_inference_mode_and_on_copies():
-    layer = ONLSTM(5, 6, 2, chunk_size=2)
-    x = torch.randn(4, 3, 5)
-    expected = layer(x)[0]
-    with torch.inference_mode():
-        assert_close(layer(x)[0], expected)
-    assert_close(copy.deepcopy(layer)(x)[0], expected)
-    assert_close(pickle.loads(pickle.dumps(layer))(x)[0], expected)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (layer(x)[0].float() - expected).abs().max() < 0.05
-    layer.flatten_parameters()
-    assert repr(layer) == "ONLSTM(5, 6, num_layers=2, chunk_size=2)"
 
 
 @pytest.mark.parametrize(("bias", "bidirectional"), [(True, True), (False, False)])
@@ -194,19 +157,53 @@ def test_the_layer_itself_breaks_no_graph():
     assert torch.equal(compiled(x)[0], layer(x)[0])
 
 
-def test_nothing_that_it_makes_follows_the_default_device():
-    layer, x = ONLSTM(5, 6, bidirectional=True, backend="reference"), torch.randn(4, 3, 5)
-    packed = pack_padded_sequence(x, torch.tensor([4, 2, 1]))
-    expected = layer(packed)[0].data, layer(x)[0]
-    with torch.device("meta"):
-        actual = layer(packed)[0].data, layer(x)[0]
-    for one, other in zip(actual, expected, strict=True):
-        assert torch.equal(one, other)
+def test_distances_follow_the_layout_and_stay_within_their_bounds():
+    """The last entry of f̃ is 1 and that of ĩ is 0, so that d^f ≤ M - 1 and d^i ≥ 1."""
+    layer = ONLSTM(5, 12, 3, chunk_size=3, batch_first=True)
+    time_first = ONLSTM(5, 12, 3, chunk_size=3)
+    time_first.load_state_dict(layer.state_dict())
+    x = 9 * torch.randn(2, 7, 5)
+    found, transposed = layer(x, distances=True)[2], time_first(x.transpose(0, 1), distances=True)[2]
+    assert found.forget.shape == (3, 2, 7)
+    for one, other in zip(found, transposed, strict=True):
+        assert torch.equal(one, other.transpose(1, 2))
+    for one, row in zip(layer(x[0], distances=True)[2], found, strict=True):
+        assert_close(one, row[:, 0])
+    for one, least, most in ((found.forget, 0, 3), (found.input, 1, 4)):
+        assert one.min() > least - 1e-5
+        assert one.max() < most + 1e-5
 
 
-def test_a_layer_on_meta_computes_shapes():
-    layer = ONLSTM(5, 6, bidirectional=True, backend="reference", device="meta")
-    output, (h, _) = layer(torch.randn(4, 3, 5, device="meta"))
-    assert output.is_meta
+def test_inference_mode_and_copies_change_nothing():
+    layer, x = ONLSTM(5, 6, 2, chunk_size=2), torch.randn(4, 3, 5)
+    expected = layer(x)[0]
+    with torch.inference_mode():
+        assert torch.equal(layer(x)[0], expected)
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert torch.equal(copied(x)[0], expected)
+    layer.flatten_parameters()
+    assert torch.equal(layer(x)[0], expected)
+
+
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+def test_the_default_device_changes_nothing(backend):
+    layer, x = ONLSTM(5, 6, 2, bidirectional=True, backend=backend), torch.randn(4, 3, 5)
+    packed, found = pack_padded_sequence(x, [3, 4, 1], enforce_sorted=False), []
+    # set_default_device(None) of PyTorch 2.8 leaves get_default_device() broken
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            outputs = layer(x)[0], layer(packed)[0].data, layer(x, lengths=[3, 4, 1])[0]
+            gradients = torch.autograd.grad(sum(map(torch.sum, outputs)), list(layer.parameters()))
+        found.append([*outputs, *gradients])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_layer_on_meta_computes_shapes_and_gradients(backend):
+    layer = ONLSTM(5, 6, bidirectional=True, backend=backend, device="meta")
+    output, (h, c) = layer(torch.randn(4, 3, 5, device="meta"))
+    assert all(one.is_meta for one in (output, h, c))
     assert output.shape == (4, 3, 12)
-    assert h.shape == (2, 3, 6)
+    assert h.shape == c.shape == (2, 3, 6)
+    output.sum().backward()
+    assert all(parameter.grad.is_meta for parameter in layer.parameters())

@@ -11,7 +11,6 @@ from onlstm import ONLSTM
 from onlstm.backends import contract, native, sequence
 from onlstm.functional import Weights
 from tests.equality import NEEDS_NATIVE
-from tests.ragged import ragged
 
 OPERATOR_BACKENDS = {"native": native, "sequence": sequence}
 pytestmark = NEEDS_NATIVE
@@ -56,50 +55,18 @@ def test_an_operator_is_told_of_bfloat16_autocast(autocast):
     assert told == [autocast]
 
 
-def test_fake_meta_and_default_devices():
-    options = {"num_layers": 2, "bidirectional": True, "chunk_size": 2}
+def test_fake_tensors_have_shapes_and_gradients():
     with FakeTensorMode():
-        layer = ONLSTM(3, 6, **options)
+        layer = ONLSTM(3, 6, num_layers=2, bidirectional=True, chunk_size=2)
         layer(torch.randn(4, 2, 3))[0].sum().backward()
         assert layer.weight_hh_l0.grad.shape == (30, 6)
         order = torch.arange(2)
         packed = PackedSequence(torch.randn(3, 3), torch.tensor([2, 1]), order, order)
         assert layer(packed)[0].data.shape == (3, 12)
-    layer = ONLSTM(3, 6, **options, device="meta")
-    output, _ = layer(torch.randn(4, 2, 3, device="meta"))
-    output.sum().backward()
-    assert output.is_meta
-    assert layer.weight_hh_l0.grad.is_meta
-    layer, x, packed = ONLSTM(3, 6, **options), torch.randn(4, 2, 3), ragged(False)
-    expected = layer(x)[0], layer(packed)[0].data
-    with torch.device("meta"):  # set_default_device(None) of PyTorch 2.8 leaves get_default_device() broken
-        found = layer(x)[0], layer(packed)[0].data
-        (found[0].sum() + found[1].sum()).backward()
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.parametrize("backend", ["auto", "native", "sequence", "reference"])
-@pytest.mark.parametrize(
-    "bad",
-    [
-        torch.zeros(1, 3, 6, device="meta"),
-        torch.zeros(1, 3, 6, dtype=torch.complex64),
-        torch.zeros(1, 3, 6, dtype=torch.int64),
-        torch.zeros(1, 3, 6, dtype=torch.float64),
-        torch.zeros(1, 3, 6, dtype=torch.bfloat16),
-    ],
-    ids=lambda tensor: f"{tensor.dtype}-{tensor.device}",
-)
-def test_a_state_of_another_device_or_dtype_is_refused(backend, bad):
-    layer, x, good = ONLSTM(3, 6, backend=backend), torch.randn(4, 3, 3), torch.zeros(1, 3, 6)
-    for state in ((bad, good), (good, bad)):
-        with pytest.raises(RuntimeError, match=r"hx\[\d\] must"):
-            layer(x, state)
 
 
 @pytest.mark.parametrize("name", OPERATOR_BACKENDS)
-def test_a_backend_refuses_what_it_cannot_read(name):
+def test_a_backend_refuses_a_state_of_another_dtype_or_device(name):
     run = OPERATOR_BACKENDS[name].run_recurrence
     tokens, weights = torch.zeros(3, 5), Weights(torch.zeros(20, 5), torch.zeros(20, 4), None)
     good, sizes = torch.zeros(2, 4), [2, 1]
@@ -111,9 +78,6 @@ def test_a_backend_refuses_what_it_cannot_read(name):
     ):
         with pytest.raises(ValueError, match=message):
             run(tokens, sizes, weights, bad, good, 2)
-    for sizes in ([1, 2], [2, 2], [2, 1, 0], [3], [], [4, -1]):
-        with pytest.raises(ValueError, match=r"batch_sizes|tokens"):
-            run(tokens, sizes, weights, good, good, 2)
 
 
 @pytest.mark.parametrize("name", OPERATOR_BACKENDS)

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import GatedRecursiveCell, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
 from tests.small_memory import F64, make
 from tests.tolerances import assert_close
-from tests.versions import SHARDED_PARTS_AGAIN
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
@@ -169,29 +166,19 @@ def test_a_frozen_weight_that_changes_in_place_before_steps_are_computed_again_i
         output.sum().backward()
 
 
-@pytest.fixture
-def mesh():
-    """A process group of one process."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield dist.device_mesh.init_device_mesh("cpu", (1,))
-    dist.destroy_process_group()
+@pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
+def test_less_is_kept_for_the_backward_pass(backend):
+    """With a state every 8 of 64 steps, less than half of what all steps keep."""
+    x, sizes = torch.randn(2, 64, 4, dtype=F64), []
+    for every in (None, 8):
+        layer, kept = make(backend=backend, recompute_every=every), {}
 
+        def keep(tensor, kept=kept):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
 
-@pytest.mark.parametrize(
-    "pick",
-    [
-        lambda layer: [],
-        pytest.param(lambda layer: [layer.directions[0].cell.output], marks=SHARDED_PARTS_AGAIN),
-    ],
-)
-def test_fsdp_of_a_layer_that_computes_steps_again(mesh, pick):
-    # FSDP warns of outputs that are views, as they are with batch_first.
-    layer, plain = make(recompute_every=2, batch_first=False), make(batch_first=False)
-    plain.load_state_dict(layer.state_dict())
-    for module in (*pick(layer), layer):
-        fully_shard(module, mesh=mesh, reshard_after_forward=True)
-    x = torch.randn(6, 3, 4, dtype=F64)
-    for one in (layer, plain):
-        one(x).output.sin().sum().backward()
-    for sharded, whole in zip(layer.parameters(), plain.parameters(), strict=True):
-        assert_close(sharded.grad.full_tensor(), whole.grad)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            output = layer(x).output  # while it lives, no storage takes the place of another
+        sizes.append(sum(kept.values()))
+        del output
+    assert 0 < sizes[1] < sizes[0] / 2
