@@ -77,38 +77,6 @@ def test_batch_mates_and_order_change_nothing(backend, bidirectional):
         assert_close(c_n[:, b], c)
 
 
-def test_weight_dropout_drops_recurrent_weights_for_the_whole_call():
-    layer = ONLSTM(5, 6, chunk_size=2, weight_dropout=0.5)
-    x = torch.randn(4, 3, 5)
-    layer.eval()
-    assert torch.equal(layer(x)[0], layer(x)[0])
-    layer.train()
-    assert not torch.equal(layer(x)[0], layer(x)[0])
-    torch.manual_seed(1)
-    dropped, _ = layer(x)
-    torch.manual_seed(1)
-    mask = nn.functional.dropout(torch.ones_like(layer.weight_hh_l0), 0.5)
-    with torch.no_grad():
-        layer.weight_hh_l0 *= mask
-    assert_close(layer.eval()(x)[0], dropped)
-    all_gone = ONLSTM(5, 6, weight_dropout=1.0)
-    x = torch.randn(2, 1, 5)
-    other = torch.stack([torch.zeros(1, 5), x[1]])
-    assert not torch.equal(all_gone(x)[0][1], all_gone(other)[0][1])  # through c alone
-
-
-def test_dropout_acts_between_layers_only():
-    layer = ONLSTM(5, 6, 2, dropout=1.0)
-    x = torch.randn(4, 3, 5)
-    output, (h_n, _) = layer(x)
-    without = ONLSTM(6, 6)
-    without.load_state_dict(
-        {name.replace("_l1", "_l0"): value for name, value in layer.state_dict().items() if "_l1" in name}
-    )
-    assert_close(output, without(torch.zeros(4, 3, 6))[0])
-    assert h_n[0].abs().sum() > 0
-
-
 @pytest.mark.parametrize(("bias", "bidirectional"), [(True, True), (False, False)])
 def test_what_code_for_nn_lstm_reads_off_it_is_there(bias, bidirectional):
     options = {"num_layers": 2, "bias": bias, "bidirectional": bidirectional}

@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
+from ordered_memory.backends.registry import BackendError
 from tests.small_memory import F64, X, assert_same, make
 from tests.tolerances import assert_close
 
@@ -40,18 +41,20 @@ def test_one_sequence_without_a_batch_axis(bidirectional, batch_first):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_packed_sequences_equal_padded_ones(bidirectional, batch_first):
+@pytest.mark.parametrize("lengths", [[2, 5, 3, 5], [5, 5, 3, 2]], ids=["any order", "sorted"])
+def test_packed_sequences_equal_padded_ones(lengths, bidirectional, batch_first):
     layer = make(bidirectional=bidirectional, batch_first=batch_first)
-    sequences = [torch.randn(length, 4, dtype=F64) for length in (2, 5, 3, 5)]
-    packed = layer(pack_sequence(sequences, enforce_sorted=False))
+    sequences = [torch.randn(length, 4, dtype=F64) for length in lengths]
     padded = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=batch_first)
-    expected = layer(padded, lengths=[2, 5, 3, 5])
-    unpacked, lengths = pad_packed_sequence(packed.output, batch_first=batch_first)
-    assert lengths.tolist() == [2, 5, 3, 5]
-    assert torch.equal(unpacked, expected.output)
-    assert torch.equal(packed.attention, expected.attention)
-    for actual, tensor in zip(packed.state, expected.state, strict=True):
-        assert torch.equal(actual, tensor)
+    packed = pack_sequence(sequences, enforce_sorted=lengths == [5, 5, 3, 2])
+    state = layer(torch.randn_like(padded)).state
+    for given in (None, state):
+        actual, expected = layer(packed, given), layer(padded, given, lengths)
+        unpacked, found = pad_packed_sequence(actual.output, batch_first=batch_first)
+        assert found.tolist() == lengths
+        assert torch.equal(unpacked, expected.output)
+        assert torch.equal(actual.attention, expected.attention)
+        assert all(map(torch.equal, actual.state, expected.state))
 
 
 def test_bidirectional_reads_each_sequence_from_its_own_end():
@@ -205,6 +208,13 @@ def test_lengths_of_zero_are_compiled():
         compiled(X, state, torch.tensor([5, -1]))
     with pytest.raises(RuntimeError, match=r"lengths must lie in 1\.\.T"):
         compiled(X, None, torch.tensor([5, 0]))
+
+
+def test_an_empty_batch_is_computed_by_the_definition_whatever_the_backend():
+    layer = make(backend="triton")
+    with pytest.raises(BackendError):  # the kernels are for float32
+        layer(X)
+    assert layer(X[:0]).output.shape == (0, 5, 6)
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
