@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
+from ordered_memory.backends.registry import BackendError
 from tests.equality import NAMES
 from tests.tolerances import assert_close
 
@@ -60,6 +61,14 @@ def test_an_empty_batch_gives_what_nn_lstm_gives(backend, options):
         results.append([tensor.shape for tensor in (output, h, c, x.grad)])
         layer(x, (h, c))
     assert results[0] == results[1]
+
+
+def test_an_empty_batch_is_computed_by_the_definition_whatever_the_backend():
+    layer = ONLSTM(5, 6, backend="native", dtype=torch.bfloat16)
+    x = torch.zeros(4, 3, 5, dtype=torch.bfloat16)
+    with pytest.raises(BackendError):  # the C is for float32 and float64
+        layer(x)
+    assert layer(x[:, :0])[0].shape == (4, 0, 6)
 
 
 @pytest.mark.parametrize("backend", NAMES)
