@@ -26,7 +26,7 @@ SIGNIFICANCE = ROOT / "examples" / "significance.py"
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, OWN_ENCODER, SIGNIFICANCE})
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
-"""Inductor takes long; test_layer.py runs it."""
+"""Inductor takes long; tests/ordered_memory/test_compiling.py runs it."""
 
 
 def run(example, *arguments):

@@ -144,7 +144,7 @@ def test_the_dtype_of_the_bias_is_checked():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradcheck(name):
+def test_gradients_agree_with_finite_differences(name):
     shapes = ((3, 3), (20, 3), (20, 4), (20,), (2, 4), (2, 4))
     inputs = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     run = BACKENDS[name].run_recurrence
@@ -154,7 +154,7 @@ def test_gradcheck(name):
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_no_second_derivatives_by_halves(name):
+def test_a_second_derivative_names_the_definition(name):
     x = torch.randn(3, 5, requires_grad=True)
     weights, state = Weights(torch.randn(20, 5), torch.randn(20, 4), None), torch.zeros(3, 4)
     output = BACKENDS[name].run_recurrence(x, [3], weights, state, state, 2).output

@@ -36,7 +36,7 @@ def test_a_step_takes_any_leading_axes(leading):
         assert torch.equal(distance, expected.view(leading))
 
 
-def test_gradients():
+def test_gradients_agree_with_finite_differences():
     preactivations = torch.randn(B, 4 * H + 2 * M, dtype=torch.float64, requires_grad=True)
     cell = torch.randn(B, H, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda g, c: step(g, c, C)[:2], (preactivations, cell))

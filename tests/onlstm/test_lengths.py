@@ -129,7 +129,7 @@ def test_chunks_equal_the_whole_in_gradients(backend, with_lengths):
 
 
 @torch._dynamo.config.patch("capture_dynamic_output_shape_ops", True)
-def test_compiled_lengths_of_zero():
+def test_lengths_of_zero_are_compiled():
     torch._dynamo.reset()
     layer = make(num_layers=2, bidirectional=True)
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)

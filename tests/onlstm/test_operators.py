@@ -37,7 +37,7 @@ def arguments(bias=True, requires_grad=True, keep=True, dtype=torch.float64, bfl
     ],
     ids=str,
 )
-def test_opcheck(name, options):
+def test_the_operators_do_what_they_declare(name, options):
     torch.library.opcheck(OPERATOR_BACKENDS[name].OPERATOR, arguments(**options))
 
 

@@ -1,3 +1,5 @@
+"""Masked attention, scores and cells, each alone."""
+
 import re
 
 import pytest

@@ -1,3 +1,5 @@
+"""cumax and the masks →π and ←π against sums written out."""
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,13 +27,13 @@ def test_masks_of_slot_overlap_in_exactly_its_attention():
     torch.testing.assert_close(forward_mask(p) + backward_mask(p) - p, torch.ones_like(p))
 
 
-def test_any_axis():
+def test_cumax_and_masks_run_along_any_axis():
     p = torch.softmax(torch.randn(4, 5, 6), 1)
     for function in (cumax, forward_mask, backward_mask):
         torch.testing.assert_close(function(p, 1), function(p.transpose(1, 2)).transpose(1, 2))
 
 
-def test_gradients():
+def test_gradients_agree_with_finite_differences():
     z = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
     for function in (cumax, forward_mask, backward_mask):
         assert torch.autograd.gradcheck(function, z)

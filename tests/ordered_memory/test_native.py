@@ -85,12 +85,9 @@ def test_products_of_bfloat16_stay_near_those_of_float32(score, dropout):
 
 
 @pytest.fixture
-def one_thread():
+def one_thread(threads_as_before):
     """With more, PyTorch's product for the queries may round the rows of other batches differently."""
-    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @AVAILABLE

@@ -57,7 +57,7 @@ def operator_arguments(layer, x, **arguments):
 
 @QUIET
 @pytest.mark.parametrize(("score", "dropout"), [("normalized", 0.0), ("normalized", 0.3), ("additive", 0.3)])
-def test_opcheck(score, dropout):
+def test_the_operators_do_what_they_declare(score, dropout):
     layer = make("native", score=score, cell_dropout=dropout, attention_dropout=dropout)
     forward, backward = operator_arguments(layer, tokens(), lengths=LENGTHS if dropout else None)
     assert any(isinstance(value, torch.Tensor) and value.requires_grad for value in forward)

@@ -1,3 +1,5 @@
+"""Span F1: hand-made corpora under every convention, baselines, reports."""
+
 from collections.abc import Sequence
 
 import pytest
