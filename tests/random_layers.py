@@ -6,14 +6,10 @@ from torch import nn
 from torch.nn.utils import rnn
 
 from ordered_memory import OrderedMemory
-from ordered_memory.backends.native.call import SOURCE
-from ordered_memory.backends.runtime.build import load
+from tests.small_memory import F64
 from tests.tolerances import assert_close
 
-F64 = torch.float64
 LENGTHS = torch.tensor([6, 2, 3, 1, 5])
-_library = load(SOURCE, F64)
-NEEDS_NATIVE = pytest.mark.skipif(isinstance(_library, str), reason=str(_library))
 # What PyTorch's own tracing says about itself.
 QUIET = pytest.mark.filterwarnings(
     r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning",

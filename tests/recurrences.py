@@ -9,16 +9,14 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS, Backend, sequence
 from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler
+from tests.small_memory import F64
 from tests.tolerances import assert_close
 
-F64 = torch.float64
 EVERY_SLOT = "sequence, every slot"  # the layout for devices other than a CPU
 TESTED = {name: backend for name, backend in BACKENDS.items() if name not in ("reference", "triton")}
 TESTED[EVERY_SLOT] = Backend(functools.partial(sequence.run_recurrence, active_only=False), sequence.why_not)
 EVERY_BACKEND = pytest.mark.parametrize("backend", TESTED)
 ANY_BACKEND = pytest.mark.parametrize("backend", [*TESTED, "reference"])
-BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
-BOTH_CELLS = pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
 RESULTS = ("output", "attention", "memory", "candidate", "occupancy")
 
 

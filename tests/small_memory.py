@@ -1,11 +1,23 @@
-"""A small Ordered Memory in float64, and how two of its results are compared."""
+"""A small Ordered Memory in float64, how two of its results are compared, and what tests run it with."""
 
+import pytest
 import torch
 
 from ordered_memory import OrderedMemory
+from ordered_memory.backends.native.call import SOURCE
+from ordered_memory.backends.runtime.build import load
 from tests.tolerances import assert_close
 
 F64 = torch.float64
+
+_library = load(SOURCE, F64)
+NEEDS_NATIVE = pytest.mark.skipif(isinstance(_library, str), reason=str(_library))
+EACH_BACKEND = pytest.mark.parametrize(
+    "backend", [pytest.param("native", marks=NEEDS_NATIVE), "sequence", "reference"]
+)
+"""Those that run in float64 on a CPU."""
+BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
+BOTH_CELLS = pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
 
 
 def make(**arguments):

@@ -1,6 +1,5 @@
 """Random recurrences on the device of the Triton kernels, to compare them with the definition."""
 
-import pytest
 import torch
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
@@ -10,7 +9,6 @@ from ordered_memory.recurrence import StepMasks
 from tests.kernels import DEVICE
 from tests.tolerances import assert_close
 
-BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
 NAMES = ("output", "memory", "candidate", "occupancy", "attention")
 
 

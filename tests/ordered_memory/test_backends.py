@@ -15,15 +15,13 @@ from ordered_memory.recurrence import StepMasks
 from tests.infinite_scores import make_scores_minus_infinity
 from tests.recurrences import (
     ANY_BACKEND,
-    BOTH_CELLS,
-    BOTH_SCORES,
     EVERY_BACKEND,
-    F64,
     Case,
     assert_equals_the_definition,
     assert_same,
     gradients,
 )
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES, F64
 
 pytestmark = pytest.mark.usefixtures("backends")
 

@@ -8,8 +8,6 @@ import torch
 from ordered_memory import OrderedMemoryState
 from ordered_memory.memory import run_recurrence
 from tests.recurrences import (
-    BOTH_CELLS,
-    BOTH_SCORES,
     EVERY_BACKEND,
     RESULTS,
     Case,
@@ -17,6 +15,7 @@ from tests.recurrences import (
     assert_same,
     gradients,
 )
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES
 
 pytestmark = pytest.mark.usefixtures("backends")
 

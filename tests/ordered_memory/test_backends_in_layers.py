@@ -7,10 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from ordered_memory import OrderedMemoryState
 from tests.recurrences import (
     ANY_BACKEND,
-    BOTH_CELLS,
-    BOTH_SCORES,
     EVERY_BACKEND,
-    F64,
     RESULTS,
     assert_same,
     gradients,
@@ -18,6 +15,7 @@ from tests.recurrences import (
     run_layer,
     skip_unless_it_runs,
 )
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES, F64
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("backends")

@@ -5,16 +5,8 @@ import torch
 
 from ordered_memory import OrderedMemoryState
 from ordered_memory.memory import run_recurrence
-from tests.recurrences import (
-    ANY_BACKEND,
-    BOTH_CELLS,
-    BOTH_SCORES,
-    EVERY_BACKEND,
-    F64,
-    Case,
-    assert_equals_the_definition,
-    make,
-)
+from tests.recurrences import ANY_BACKEND, EVERY_BACKEND, Case, assert_equals_the_definition, make
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES, F64
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("backends")

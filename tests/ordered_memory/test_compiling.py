@@ -12,9 +12,7 @@ from ordered_memory.backends import native
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.backends.runtime import processor
 from tests.random_layers import (
-    F64,
     LENGTHS,
-    NEEDS_NATIVE,
     QUIET,
     assert_all_close,
     carried_state,
@@ -22,6 +20,7 @@ from tests.random_layers import (
     results_and_gradients,
     tokens,
 )
+from tests.small_memory import F64, NEEDS_NATIVE
 from tests.tolerances import assert_close
 from tests.versions import MESSAGES_IN_GRAPHS, SORTED_IN_GRAPHS
 

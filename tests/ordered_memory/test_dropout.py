@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from ordered_memory.backends import BACKENDS
-from tests.small_memory import F64, assert_same, make
+from tests.small_memory import EACH_BACKEND, F64, assert_same, make
 
 
 @pytest.mark.parametrize("part", ["cell", "score"])
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@EACH_BACKEND
 def test_dropout_follows_the_mode_of_the_module_that_has_it(backend, part):
     """For samples at test time: `layer.eval()`, then `train()` of the cell or the score."""
     layer = make(cell_dropout=0.5, attention_dropout=0.5, backend=backend).eval()

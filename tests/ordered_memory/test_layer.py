@@ -8,9 +8,8 @@ import torch
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
-from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.registry import BackendError
-from tests.small_memory import F64, X, assert_same, make
+from tests.small_memory import BOTH_CELLS, EACH_BACKEND, F64, X, assert_same, make
 from tests.tolerances import assert_close
 
 
@@ -142,8 +141,8 @@ def test_the_summary_is_the_output_at_the_last_token_of_each_direction(bidirecti
 
 
 @pytest.mark.parametrize("recompute_every", [None, 2])
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
-@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+@EACH_BACKEND
+@BOTH_CELLS
 def test_a_padded_batch_in_chunks_equals_the_whole_in_gradients(cell, backend, recompute_every):
     """The first sequence ends in the first chunk, so that it has length 0 in the second and the third."""
     if backend == "native" and cell == "tree-rnn":
@@ -177,7 +176,7 @@ def test_a_padded_batch_in_chunks_equals_the_whole_in_gradients(cell, backend, r
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@EACH_BACKEND
 def test_a_batch_of_which_every_sequence_has_ended_keeps_its_state(backend, bidirectional):
     layer = make(backend=backend, bidirectional=bidirectional)
     given = layer(torch.randn_like(X)).state.detach()
@@ -217,7 +216,7 @@ def test_an_empty_batch_is_computed_by_the_definition_whatever_the_backend():
     assert layer(X[:0]).output.shape == (0, 5, 6)
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@EACH_BACKEND
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"recompute_every": 2}])
 def test_an_empty_batch_gives_empty_results_and_zero_gradients(backend, options):
     layer = make(cell_dropout=0.5, attention_dropout=0.5, backend=backend, **options)
@@ -236,7 +235,7 @@ def test_an_empty_batch_gives_empty_results_and_zero_gradients(backend, options)
 
 @pytest.mark.parametrize("lengths", [None, [6, 4, 2], [6, 6, 6]])
 @pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@EACH_BACKEND
 def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, bidirectional, lengths):
     layer, x = make(backend=backend, bidirectional=bidirectional), torch.randn(3, 6, 4, dtype=F64)
     wanted = list(layer.parameters())

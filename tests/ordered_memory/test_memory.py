@@ -9,9 +9,7 @@ from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.memory import initial_state, run_recurrence, step
 from ordered_memory.recurrence import StepMasks
 from tests.oracle import run_sequence
-
-BOTH_SCORES = pytest.mark.parametrize("score", ["additive", "normalized"])
-BOTH_CELLS = pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES
 
 
 def random_layer(**arguments):

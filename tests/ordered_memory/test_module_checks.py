@@ -8,7 +8,8 @@ from torch.nn.utils import parametrizations, prune
 from ordered_memory.backends import module_checks, select_backend
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.memory import run_recurrence
-from tests.random_layers import F64, NEEDS_NATIVE, assert_all_close, make, results_and_gradients, tokens
+from tests.random_layers import assert_all_close, make, results_and_gradients, tokens
+from tests.small_memory import F64, NEEDS_NATIVE
 from tests.wrapped_weights import wrap_weight
 
 pytestmark = NEEDS_NATIVE

@@ -14,9 +14,7 @@ from torch.utils._pytree import tree_leaves
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends import BACKENDS
 from tests.random_layers import (
-    F64,
     LENGTHS,
-    NEEDS_NATIVE,
     QUIET,
     assert_all_close,
     carried_state,
@@ -24,6 +22,7 @@ from tests.random_layers import (
     results_and_gradients,
     tokens,
 )
+from tests.small_memory import F64, NEEDS_NATIVE
 from tests.tolerances import assert_close
 
 pytestmark = [NEEDS_NATIVE, pytest.mark.usefixtures("threads_as_before")]

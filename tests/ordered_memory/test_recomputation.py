@@ -5,12 +5,11 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ordered_memory import GatedRecursiveCell, OrderedMemoryState
-from ordered_memory.backends import BACKENDS
-from tests.small_memory import F64, make
+from tests.small_memory import EACH_BACKEND, F64, make
 from tests.tolerances import assert_close
 
 
-@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+@EACH_BACKEND
 def test_a_checkpoint_around_a_layer_that_recomputes_gives_its_gradients(backend):
     layer = make(cell_dropout=0.3, attention_dropout=0.2, recompute_every=2, backend=backend)
     x, gradients, outputs = torch.randn(2, 5, 4, dtype=F64, requires_grad=True), [], []

@@ -6,7 +6,8 @@ from torch.autograd import forward_ad
 
 from ordered_memory import OrderedMemoryState
 from ordered_memory.backends.registry import BackendError
-from tests.random_layers import F64, NEEDS_NATIVE, QUIET, make, tokens
+from tests.random_layers import QUIET, make, tokens
+from tests.small_memory import F64, NEEDS_NATIVE
 from tests.tolerances import assert_close
 
 pytestmark = [NEEDS_NATIVE, pytest.mark.usefixtures("nothing_compiled")]

@@ -14,8 +14,9 @@ from ordered_memory.memory import initial_state, run_recurrence
 from ordered_memory.recurrence import DropoutSampler, StepMasks
 from tests.infinite_scores import make_scores_minus_infinity
 from tests.kernels import ALL_KERNELS, DEVICE, INTERPRETED, RUNS, tl
+from tests.small_memory import BOTH_SCORES
 from tests.tolerances import assert_close
-from tests.triton_recurrences import BOTH_SCORES, NAMES, Case, assert_equals_the_definition
+from tests.triton_recurrences import NAMES, Case, assert_equals_the_definition
 from tests.triton_turns import let_programs_take_turns
 
 pytestmark = ALL_KERNELS

@@ -12,8 +12,9 @@ from ordered_memory import OrderedMemory
 from ordered_memory.backends import contract, operators, triton, triton_jit
 from ordered_memory.backends.triton import call, kernels_backward, kernels_forward, kernels_shared, plan
 from tests.kernels import ALL_KERNELS, DEVICE, RUNS
+from tests.small_memory import BOTH_SCORES
 from tests.tolerances import assert_close
-from tests.triton_recurrences import BOTH_SCORES, Case
+from tests.triton_recurrences import Case
 
 pytestmark = ALL_KERNELS
 

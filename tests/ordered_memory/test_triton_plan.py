@@ -11,7 +11,7 @@ import torch
 
 from ordered_memory.backends.triton import plan
 from tests.kernels import ALL_KERNELS
-from tests.triton_recurrences import BOTH_SCORES
+from tests.small_memory import BOTH_SCORES
 
 pytestmark = ALL_KERNELS
 SHARED_MEMORY = 99 * 1024

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from ordered_memory import OrderedMemory
-from tests.small_memory import F64, X, make
+from tests.small_memory import BOTH_CELLS, BOTH_SCORES, F64, X, make
 from tests.tolerances import assert_close
 
 
@@ -25,8 +25,8 @@ def test_modules_may_have_their_weights_as_plain_tensors():
     assert_close(layer(x).output, expected)
 
 
-@pytest.mark.parametrize("score", ["additive", "normalized"])
-@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+@BOTH_SCORES
+@BOTH_CELLS
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 def test_reset_parameters_draws_what_construction_draws(score, cell, dtype):
     torch.manual_seed(3)
@@ -46,8 +46,8 @@ def test_a_layer_made_on_meta_is_filled_in_place():
     assert layer(X).output.isfinite().all()
 
 
-@pytest.mark.parametrize("score", ["additive", "normalized"])
-@pytest.mark.parametrize("cell", ["gated", "tree-rnn"])
+@BOTH_SCORES
+@BOTH_CELLS
 def test_a_whole_layer_its_output_and_its_state_come_back_from_a_file(tmp_path, score, cell):
     layer = make(score=score, cell=cell, bidirectional=True)
     with torch.no_grad():
