@@ -7,16 +7,32 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from onlstm import ONLSTM, ONLSTMCell
 from onlstm.language_model import LanguageModel
 from tests.equality import FAST, NEEDS_NATIVE
-from tests.ragged import flat, ragged
 from tests.tolerances import assert_close
 from tests.versions import SORTED_IN_GRAPHS
 
 pytestmark = NEEDS_NATIVE
+
+
+def flat(results):
+    """The tensors of a layer's results."""
+    for result in results:
+        if isinstance(result, Tensor := torch.Tensor):
+            yield result
+        elif isinstance(result, PackedSequence):
+            yield result.data
+        else:
+            assert all(isinstance(one, Tensor) for one in result)
+            yield from result
+
+
+def ragged(enforce_sorted):
+    lengths = (5, 3, 2, 1) if enforce_sorted else (2, 5, 1, 3)
+    return pack_sequence([torch.randn(n, 3) for n in lengths], enforce_sorted=enforce_sorted)
 
 
 CASES = {

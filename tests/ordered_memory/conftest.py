@@ -7,13 +7,14 @@ import torch
 
 from ordered_memory.backends import BACKENDS
 from ordered_memory.backends.runtime import build
-from tests.recurrences import EVERY_SLOT, TESTED
 from tests.small_library import CODE
 
 
 @pytest.fixture
 def backends(monkeypatch):
     """Every backend that is tested has a name, uninitialised memory is NaN, and there is one thread."""
+    from tests.recurrences import EVERY_SLOT, TESTED
+
     monkeypatch.setitem(BACKENDS, EVERY_SLOT, TESTED[EVERY_SLOT])
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
