@@ -65,6 +65,17 @@ def _same_seed():
 
 
 @pytest.fixture
+def uninitialised_memory_is_nan(monkeypatch):
+    """On a CPU; the tests of the kernels do this themselves."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
 def kernels():
     """Triton's kernels find NaN in memory that nobody wrote; its interpreter wastes less time."""
     from tests.kernels import INTERPRETED, language_replaced_once, uninitialised_memory_is_nan

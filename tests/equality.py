@@ -16,7 +16,7 @@ NEEDS_NATIVE = pytest.mark.skipif(isinstance(_library, str), reason=str(_library
 
 
 def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, seed, device="cpu"):
-    """Results and every gradient, upstream gradients together and each alone.
+    """Results and every gradient, upstream gradients together and each alone; no argument is modified.
 
     Args:
         run: the backend's `run_recurrence`.
@@ -38,9 +38,10 @@ def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, 
     inputs = [draw(tokens, 3), draw(rows, 3), draw(rows, size), draw(*state), draw(*state)]
     bias = draw(rows) if seed % 2 else None
     weights = Weights(inputs[1], inputs[2], bias)
-    actual = run(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
-    expected = run_recurrence(inputs[0], batch_sizes, weights, *inputs[3:], chunk)
+    arguments = (inputs[0], batch_sizes, weights, *inputs[3:], chunk)
     inputs += [] if bias is None else [bias]
+    before = [one.detach().clone() for one in inputs]
+    actual, expected = run(*arguments), run_recurrence(*arguments)
     upstream = [torch.randn(one.shape, generator=generator).to(device, dtype) for one in expected]
     for field, one, other in zip(expected._fields, actual, expected, strict=True):
         assert_close(one, other, field)
@@ -56,3 +57,4 @@ def assert_equals_the_definition(run, dtype, batch_sizes, masters, chunk, left, 
         for what, one, other in zip(names, found, wanted, strict=False):
             if other is not None:
                 assert_close(one, other, what)
+    assert all(map(torch.equal, inputs, before))

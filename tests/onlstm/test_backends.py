@@ -1,4 +1,7 @@
-"""Every backend of ONLSTM against loops in NumPy and against the definition, with all gradients."""
+"""Every backend of ONLSTM against loops in NumPy and against the definition, with all gradients.
+
+Uninitialised memory is NaN in all of these tests.
+"""
 
 import itertools
 
@@ -15,6 +18,8 @@ from onlstm.functional import Weights, run_recurrence
 from tests.equality import FAST, NAMES, NEEDS_NATIVE, assert_equals_the_definition
 from tests.onlstm_oracle import run_sequence
 from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.usefixtures("uninitialised_memory_is_nan")
 
 
 @pytest.mark.parametrize("backend", NAMES)

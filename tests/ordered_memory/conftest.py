@@ -11,27 +11,20 @@ from tests.small_library import CODE
 
 
 @pytest.fixture
-def backends(monkeypatch):
-    """Every backend that is tested has a name, uninitialised memory is NaN, and there is one thread."""
-    from tests.recurrences import EVERY_SLOT, TESTED
-
-    monkeypatch.setitem(BACKENDS, EVERY_SLOT, TESTED[EVERY_SLOT])
-    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
-    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(1)  # for sizes as small as these
-    assert torch.empty(3).isnan().all()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-
-
-@pytest.fixture
 def threads_as_before():
     """The number of threads that a test sets is its own."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def backends(monkeypatch, uninitialised_memory_is_nan, threads_as_before):
+    """Every backend that is tested has a name, uninitialised memory is NaN, and there is one thread."""
+    from tests.recurrences import EVERY_SLOT, TESTED
+
+    monkeypatch.setitem(BACKENDS, EVERY_SLOT, TESTED[EVERY_SLOT])
+    torch.set_num_threads(1)  # for sizes as small as these
 
 
 @pytest.fixture
