@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ordered_memory.checks import check_fraction, positive_int
+from ordered_memory.checks import check_fraction, is_number, positive_int
 from ordered_memory.dropout import apply_mask, draw_mask
 from ordered_memory.initialization import reset_as_concatenated, reset_children
 
@@ -48,8 +47,7 @@ def masked_attention(scores: Tensor, occupancy: Tensor, threshold: float = OCCUP
             f"occupancy must have {scores.shape[-1] + 1} entries, one more than scores, got "
             f"{occupancy.shape[-1]}"
         )
-    is_tensor = isinstance(threshold, Tensor) and threshold.numel() == 1
-    if not (is_tensor or isinstance(threshold, numbers.Real)) or not 0 <= threshold <= 1:
+    if not is_number(threshold) or not 0 <= threshold <= 1:
         raise ValueError(f"threshold must lie in [0, 1], got {threshold!r}")
     mask = occupancy[..., 1:]
     mask = mask.masked_fill(mask < threshold, 0.0)

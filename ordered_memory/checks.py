@@ -63,6 +63,15 @@ def integer_or_none(value: Any) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, or a tensor of a single one.
+
+    Args:
+        value: any argument.
+    """
+    return value.numel() == 1 if isinstance(value, Tensor) else isinstance(value, numbers.Real)
+
+
 def check_flags(**arguments: bool) -> None:
     """Check arguments that must be True or False.
 

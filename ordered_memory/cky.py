@@ -5,7 +5,6 @@ B is the number of sentences, T the number of tokens of the longest.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ordered_memory.charts import from_chart
-from ordered_memory.checks import check_tensor, sequence_lengths
+from ordered_memory.checks import check_tensor, is_number, sequence_lengths
 from ordered_memory.trees import Tree
 
 SENTENCES_PER_CKY, CELLS_PER_CKY = 512, 4_000_000
@@ -138,8 +137,7 @@ def check_temperature(temperature: float) -> None:
     Raises:
         ValueError: it is not a positive number, or a tensor of one.
     """
-    is_tensor = isinstance(temperature, Tensor) and temperature.numel() == 1
-    if not (is_tensor or isinstance(temperature, numbers.Real)) or not temperature > 0:
+    if not is_number(temperature) or not temperature > 0:
         raise ValueError(f"expected temperature > 0, got {temperature!r}")
 
 

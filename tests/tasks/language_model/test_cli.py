@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from tasks.language_model.task import (
     validation_columns,
 )
 from tasks.runs.checkpoints import read_checkpoint, read_state
+from tests.interrupts import interrupt_before
 from tests.outcome import outcome
 from tests.tasks.language_model.tiny import TINY, options, train
 from tests.tasks.reporting.pages import embedded
@@ -53,24 +53,16 @@ def test_interrupted_in_the_middle_of_epochs_a_run_ends_in_the_same_perplexity(
     assert train(tmp_path / "whole", *options) == 0
     expected = outcome(tmp_path / "whole")
     steps = [row["step"] for row in expected[0]]
-    shard, calls = LanguageModelingObjective.shard, 0
-
-    def interrupting(self, *arguments):
-        nonlocal calls
-        calls += 1
-        # In the middle of the first epoch, and of the last, when weights are averaged.
-        if calls in (steps[0] // 2, steps[2] + 5):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return shard(self, *arguments)
-
-    monkeypatch.setattr(LanguageModelingObjective, "shard", interrupting)
+    # In the middle of the first epoch, and of the last, when weights are averaged.
+    middles = {steps[0] // 2, steps[2] + 5}
+    begun = interrupt_before(monkeypatch, LanguageModelingObjective, middles, signal.SIGTERM)
     assert train(tmp_path / "run", *options) == 130
     if model == "prpn":  # the state that is carried over has as many slots
         assert train(tmp_path / "run", *options, "--resume", "--num-slots", "9") == 2
         assert "--num-slots 9: must stay 15 until the end of the epoch" in capsys.readouterr().err
     assert train(tmp_path / "run", *options, "--resume") == 130
     assert train(tmp_path / "run", *options, "--resume") == 0
-    assert calls == steps[-1]
+    assert len(begun) == steps[-1]
     assert outcome(tmp_path / "run") == expected
     assert train(tmp_path / "run", *options, "--resume", "--sentences", "210") == 2  # another text
     assert "this run was started with other training or validation data" in capsys.readouterr().err

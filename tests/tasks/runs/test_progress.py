@@ -24,6 +24,7 @@ from tasks.runs.progress import (
 from tasks.runs.threads import _load_average, use_threads
 from tasks.runs.trainer import Trainer
 from tests import commands
+from tests.interrupts import interrupt_before
 
 TINY = [
     *commands.TINY["listops"].split(),
@@ -151,19 +152,9 @@ def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path,
 
 
 def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monkeypatch, capfd):
-    shard = ClassificationObjective.shard
-    calls = 0
-
-    def interrupting(self, *batch):
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return shard(self, *batch)
-
     words = ["train", "--run-dir", str(tmp_path / "a run"), *TINY]
     with monkeypatch.context() as patch:
-        patch.setattr(ClassificationObjective, "shard", interrupting)
+        interrupt_before(patch, ClassificationObjective, {3}, signal.SIGINT)
         assert main(words) == 130
     notice, saved, command = capfd.readouterr().err.strip().splitlines()
     assert notice == "stopping after this step and saving a checkpoint; interrupt again to stop at once"
@@ -176,25 +167,15 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monke
     assert "finished: 2 epochs (--epochs); best epoch" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("calls_before", [0, 3])
+@pytest.mark.parametrize("steps_before", [0, 3])
 def test_a_second_interrupt_stops_at_once_and_names_the_checkpoint_that_there_is(
-    tmp_path, monkeypatch, capfd, calls_before
+    tmp_path, monkeypatch, capfd, steps_before
 ):
-    shard = ClassificationObjective.shard
-    calls = 0
-
-    def interrupting(self, *batch):
-        nonlocal calls
-        calls += 1
-        if calls > calls_before:
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
-        return shard(self, *batch)
-
-    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
+    steps = range(steps_before + 1, 100)
+    interrupt_before(monkeypatch, ClassificationObjective, steps, signal.SIGINT, signal.SIGINT)
     assert main(["train", "--run-dir", str(tmp_path / "run"), *TINY]) == 130
     error = capfd.readouterr().err
-    if calls_before:
+    if steps_before:
         assert "last.safetensors has step 2\n" in error
     else:
         assert "nothing was saved" in error

@@ -23,6 +23,7 @@ from tasks.listops.__main__ import main
 from tasks.runs.checkpoints import read_checkpoint
 from tasks.runs.run_directory import RunDirectory
 from tasks.runs.trainer import Trainer
+from tests.interrupts import interrupt_before
 from tests.outcome import outcome
 from tests.tasks.runs.tiny import TINY, train
 
@@ -107,21 +108,11 @@ def test_weights_of_an_epoch_that_the_checkpoint_lacks_are_not_the_best(tmp_path
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_cleanly_and_resumes(tmp_path, monkeypatch, uninterrupted, number):
-    shard = ClassificationObjective.shard
-    calls = 0
-
-    def interrupting(self, *batch):
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            os.kill(os.getpid(), number)
-        return shard(self, *batch)
-
-    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
+    begun = interrupt_before(monkeypatch, ClassificationObjective, {3}, number)
     assert train(tmp_path / "run") == 130
     assert not (tmp_path / "run" / "results.json").exists()
     assert train(tmp_path / "run", "--resume") == 0
-    assert calls == 3 + (uninterrupted[0][-1]["step"] - 3)
+    assert len(begun) == 3 + (uninterrupted[0][-1]["step"] - 3)
     assert outcome(tmp_path / "run") == uninterrupted
 
 

@@ -1,7 +1,6 @@
 """Sentiment from the command line: every subcommand and model, without any download."""
 
 import json
-import os
 import re
 import signal
 
@@ -16,6 +15,7 @@ from tasks.sst.__main__ import main
 from tasks.sst.commands import _signs
 from tasks.sst.model import CLASSES, SentimentModel
 from tests.commands import refusal
+from tests.interrupts import interrupt_before
 from tests.tasks.reporting.pages import embedded
 from tests.tasks.sst import test_contextual
 
@@ -76,16 +76,7 @@ def test_a_finished_run_resumes_to_its_results(run, capsys):
 def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path, monkeypatch):
     options = ["--average-decay", "0.9", "--epochs", "2", "--phrases", "distinct", "--save-every", "2"]
     assert train(tmp_path / "whole", *options) == 0
-    shard, calls = ClassificationObjective.shard, 0
-
-    def interrupting(self, *batch):
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            os.kill(os.getpid(), signal.SIGINT)
-        return shard(self, *batch)
-
-    monkeypatch.setattr(ClassificationObjective, "shard", interrupting)
+    interrupt_before(monkeypatch, ClassificationObjective, {3}, signal.SIGINT)
     assert train(tmp_path / "parts", *options) == 130
     assert main(["train", "--run-dir", str(tmp_path / "parts"), "--resume"]) == 0
     assert results_of(tmp_path / "parts") == results_of(tmp_path / "whole")
