@@ -140,7 +140,7 @@ def gradients(
     d_cell: Tensor,
     needs_input_grad: list[bool],
     rounded: Tensor | None = None,
-    multiply: Callable[[Tensor, Tensor], Tensor] = torch.matmul,
+    multiply: Callable[[Tensor, Tensor, int], Tensor] | None = None,
 ) -> list[Tensor | None]:
     """The gradients of the inputs, from those that the backward loop has computed.
 
@@ -152,20 +152,23 @@ def gradients(
         needs_input_grad: for each of `Implementation.differentiable`, whether its gradient is needed.
         rounded: `d_preactivations` in the dtype of the operands of matrix products; None for
             `d_preactivations` itself.
-        multiply: computes the product of two matrices of that dtype.
+        multiply: computes the product of two matrices of that dtype, given which dimension of the first one
+            is the number of tokens; None for PyTorch's product.
     Returns:
         The gradients, None for those that are not needed.
     """
     operand = d_preactivations if rounded is None else rounded
     batch_sizes: list[int] = inputs.batch_sizes.tolist()
 
-    def product(left: Tensor, right: Tensor) -> Tensor:
-        return multiply(left, right.to(left.dtype)).to(d_preactivations.dtype)
+    def product(left: Tensor, right: Tensor, token_dim: int) -> Tensor:
+        right = right.to(left.dtype)
+        result = left @ right if multiply is None else multiply(left, right, token_dim)
+        return result.to(d_preactivations.dtype)
 
     gradient_functions: tuple[Callable[[], Tensor], ...] = (
-        lambda: product(operand, inputs.weight_ih),
-        lambda: product(operand.t(), inputs.tokens),
-        lambda: product(operand.t(), torch.cat(states_before(inputs.hidden, output, batch_sizes))),
+        lambda: product(operand, inputs.weight_ih, 0),
+        lambda: product(operand.t(), inputs.tokens, 1),
+        lambda: product(operand.t(), torch.cat(states_before(inputs.hidden, output, batch_sizes)), 1),
         lambda: d_preactivations.sum(0),
         lambda: d_hidden,
         lambda: d_cell,
