@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -23,44 +22,45 @@ def multiply(left: Tensor, right: Tensor, token_dim: int) -> Tensor:
 
     oneDNN generates code for every new shape, about half a megabyte, and two caches keep that of a thousand
     shapes each. The number of tokens differs between batches, so these would fill with gigabytes. Therefore
-    products by oneDNN are divided along this dimension into pieces of few different sizes.
+    products by oneDNN have a number of tokens that is a multiple of a power of two, which is between a
+    sixteenth and an eighth of it. The other tokens are multiplied apart: in float32 by MKL, in half precision
+    by oneDNN, padded with zeros to a power of two.
 
     Args:
         left: (m, k).
         right: (k, n), of the same dtype.
         token_dim: dimension of `left` that is the number of tokens: 0 if it is m, 1 if it is k.
     Returns:
-        (m, n). If k is divided, a half-precision product is returned in float32, in which pieces are added.
+        (m, n). If the tokens are k, a half-precision product is returned in float32, the dtype of its sums.
     """
     large = left.shape[0] * right.numel() >= MIN_ONEDNN_SIZE
     is_half = left.dtype in (torch.bfloat16, torch.float16)
     if not left.numel() or not (is_half or (left.dtype == torch.float32 and large and _onednn_is_faster())):
         return left @ right
+    num_tokens = left.shape[token_dim]
+    num_others = num_tokens % (1 << max(0, num_tokens.bit_length() - 4))
+    split = num_tokens - num_others
     one_product = torch.matmul if is_half else _by_onednn
     if token_dim == 0:
-        parts = [one_product(piece, right)[:size] for piece, size in _pieces(left)]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
-    pairs = zip(_pieces(left.t()), _pieces(right), strict=True)
-    products = (one_product(rows.t(), columns) for (rows, _), (columns, _) in pairs)
-    total = next(products).to(torch.promote_types(left.dtype, torch.float32))
-    for product in products:
-        total += product
-    return total
+        product = one_product(left[:split], right)
+        if not num_others:
+            return product
+        others = _pad(left[split:]) if is_half else left[split:]
+        return torch.cat([product, (others @ right)[:num_others]])
+    product = one_product(left[:, :split], right[:split])
+    if is_half:
+        product = product.float()
+        if num_others:
+            product += _pad(left[:, split:].t()).t() @ _pad(right[split:])
+    elif num_others:
+        product.addmm_(left[:, split:], right[split:])
+    return product
 
 
-def _pieces(matrix: Tensor) -> Iterator[tuple[Tensor, int]]:
-    """Divide rows into one or two pieces; each comes with its number of rows without padding.
-
-    The first is a multiple of the power of two that is at least a sixteenth of all rows. The rest is padded
-    with zeros to a power of two.
-    """
+def _pad(matrix: Tensor) -> Tensor:
+    """Append rows of zeros up to a power of two."""
     num_rows = matrix.shape[0]
-    unit = 1 << max(0, num_rows.bit_length() - 4)
-    rest = num_rows % unit
-    yield matrix[: num_rows - rest], num_rows - rest
-    if rest:
-        padding = (1 << (rest - 1).bit_length()) - rest
-        yield F.pad(matrix[num_rows - rest :], (0, 0, 0, padding)), rest
+    return F.pad(matrix, (0, 0, 0, (1 << (num_rows - 1).bit_length()) - num_rows))
 
 
 def _by_onednn(left: Tensor, right: Tensor) -> Tensor:

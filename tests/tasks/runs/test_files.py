@@ -294,7 +294,12 @@ def test_an_error_of_a_pipe_names_it(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(BrokenPipeError) as caught, atomic_path(path) as target, open(target, "wb") as file:
-        os.close(reader)
-        file.write(b"x")
+
+    def write():
+        with atomic_path(path) as target, open(target, "wb") as file:
+            os.close(reader)
+            file.write(b"x")
+
+    with pytest.raises(BrokenPipeError) as caught:
+        write()
     assert caught.value.filename == str(path)
