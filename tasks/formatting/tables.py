@@ -125,12 +125,14 @@ def number(value: float | None, digits: int = 1, whole: float | None = None) -> 
     Example:
         >>> number(1234.56), number(0.5, 2), number(1e300, 2), number(99.996, 2, whole=100), number(None)
         ('1,234.6', '0.50', '1e+300', '99.996', '–')
+        >>> number(-0.06), number(-0.04)
+        ('-0.1', '0.0')
     """
     if value is None:
         return "–"
     if whole is not None:
         return fraction_text(value, digits, whole=whole)
-    return f"{value:,.{digits}f}" if abs(value) < 1e9 else f"{value:.4g}"
+    return f"{value:z,.{digits}f}" if abs(value) < 1e9 else f"{value:.4g}"
 
 
 def mean_text(
