@@ -1,5 +1,6 @@
 """Tasks for Ordered Memory and ON-LSTM, run as `python -m tasks.NAME`."""
 
+import os
 import signal
 import sys
 from importlib.util import find_spec
@@ -7,6 +8,11 @@ from importlib.util import find_spec
 if sys.argv[:1] == ["-m"] and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # While `python -m` imports the task, Ctrl-C ends it without a traceback; `command_line.run` resets this.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+# In bfloat16 on a CPU oneDNN generates code for each new shape of a product. Two caches keep that of the last
+# 1,024 shapes, gigabytes where most batches have shapes of their own. It reads their sizes at its first use.
+for _capacity in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+    os.environ.setdefault(_capacity, "256")
 
 DEPENDENCIES = (
     "filelock",

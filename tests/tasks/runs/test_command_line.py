@@ -211,6 +211,29 @@ def test_what_the_tasks_need_is_their_extra():
     assert [re.match(r"[\w-]+", one)[0].replace("-", "_") for one in extra] == list(tasks.DEPENDENCIES)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the resident memory in /proc")
+def test_products_of_many_shapes_in_bfloat16_keep_little_memory():
+    code = """
+import resource
+import tasks, torch
+
+def resident_mb():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+
+weight = torch.zeros(256, 256, dtype=torch.bfloat16)
+before = resident_mb()
+for rows in range(1, 1024):
+    torch.zeros(rows, 256, dtype=torch.bfloat16) @ weight
+print(resident_mb() - before)
+"""
+    names = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 500  # more than 700 if the code of all of them is kept
+
+
 def test_what_takes_seconds_to_import_is_imported_where_it_is_needed():
     """One answer, and the help of every task, need neither torch.compile nor Lightning nor matplotlib.
 
