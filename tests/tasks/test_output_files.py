@@ -28,7 +28,8 @@ def test_an_output_is_no_input(task, command, run, small_runs, tmp_path, capsys)
     path = tmp_path / "file"
     content = Path(small_runs[run]).read_bytes()
     path.write_bytes(content)
-    assert import_module(f"tasks.{task}.__main__").main(shlex.split(command.format(path))) == 2
+    words = [word.format(path) for word in shlex.split(command)]
+    assert import_module(f"tasks.{task}.__main__").main(words) == 2
     assert f"must be different files, got {path} for both" in capsys.readouterr().err
     assert path.read_bytes() == content
 
@@ -58,7 +59,8 @@ def test_results_are_printed_also_where_their_file_cannot_be_written(
         raise OSError(28, "No space left on device", "results.json")
 
     monkeypatch.setattr("tasks.runs.command_options.ResultsConfig.write", full)
-    task, *words = shlex.split(command.format(**small_runs, page=tmp_path / "page.html"))
+    files = small_runs | {"page": tmp_path / "page.html"}
+    task, *words = (word.format_map(files) for word in shlex.split(command))
     assert import_module(f"tasks.{task}.__main__").main(words) == 2
     output = capsys.readouterr()
     assert told in output.out

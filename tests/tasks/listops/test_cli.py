@@ -61,7 +61,8 @@ def test_an_lstm_trains_by_the_same_command_and_has_no_trees(tmp_path, capsys):
     checkpoint = str(tmp_path / "lstm" / "best.safetensors")
     assert main(["predict", "[MAX 2 9 ]", "--checkpoint", checkpoint]) == 0
     assert "induces no trees" in capsys.readouterr().out
-    error = fails(capsys, "predict", "[MAX 2 9 ]", "--checkpoint", checkpoint, "--heat-map", "map.png")
+    heat_map = str(tmp_path / "map.png")
+    error = fails(capsys, "predict", "[MAX 2 9 ]", "--checkpoint", checkpoint, "--heat-map", heat_map)
     assert error == "--heat-map draws attention over slots, and lstm has none"
 
 

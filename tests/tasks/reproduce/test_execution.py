@@ -60,7 +60,7 @@ def test_a_command_finds_the_tasks_from_anywhere_and_is_out_of_reach_of_ctrl_c(t
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert Job("tells", (("tells",),), tmp_path / "log.txt")() == 0
-    assert (tmp_path / "log.txt").read_text().split() == [f"{ROOT}{os.pathsep}{tmp_path}", "True"]
+    assert (tmp_path / "log.txt").read_text() == f"{ROOT}{os.pathsep}{tmp_path} True \n"
 
 
 def test_after_the_deadline_nothing_starts_and_nothing_has_failed(tmp_path, capsys):

@@ -84,12 +84,13 @@ def test_unknown_words_that_differ_are_told_to_be_not_comparable(checkpoints, tm
 
 
 def test_lines_are_as_long_as_the_terminal_has_room_for(checkpoints, pairs, monkeypatch, capsys):
-    command = ["--checkpoint", *checkpoints, "--pairs", str(pairs)]
+    monkeypatch.chdir(pairs.parent)
+    command = ["--checkpoint", *checkpoints, "--pairs", pairs.name]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if len(line) > 60 and str(pairs) not in line] == []
+    assert max(map(len, lines)) <= 60
 
 
 def test_options_change_what_is_scored(checkpoints, pairs, tmp_path, capsys):
