@@ -211,7 +211,7 @@ def check_output_files(options: Any) -> None:
     data_directories = {
         os.path.realpath(path): name
         for name, path in vars(options).items()
-        if name in DATA and isinstance(path, Path) and path.is_dir()
+        if name in DATA and isinstance(path, Path)
     }
     for name, value in vars(options).items():
         for path in value if isinstance(value, tuple | list) else [value]:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import stat
 import threading
 from pathlib import Path
@@ -71,14 +72,15 @@ def test_what_cannot_be_written_is_told_before_anything_takes_its_time(tmp_path,
 
 
 def test_a_file_is_replaced_only_where_another_may_be_made(tmp_path, monkeypatch):
-    kept, link, broken = tmp_path / "kept", tmp_path / "link", tmp_path / "broken"
+    kept, sealed, link, broken = (tmp_path / name for name in ("kept", "sealed", "link", "broken"))
+    sealed.touch()
     kept.mkdir()
     (kept / "file").touch()
     link.symlink_to(kept / "file")
     broken.symlink_to(tmp_path / "none" / "file")
     os.mkfifo(kept / "pipe")
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
-    for path in (kept / "file", kept / "new", link):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) not in (kept, sealed))
+    for path in (kept / "file", kept / "new", link, sealed):
         with pytest.raises(UserError, match=f"^--json {path}: no permission to write$"):
             check_writable_file("--json", path)
     with pytest.raises(UserError, match=f"^--json {broken}: there is no directory {tmp_path}/none$"):
@@ -87,14 +89,16 @@ def test_a_file_is_replaced_only_where_another_may_be_made(tmp_path, monkeypatch
 
 
 def test_a_directory_may_be_new_if_its_parent_can_be_written(tmp_path, monkeypatch):
-    (tmp_path / "sealed").mkdir()
+    refused = {"sealed": os.W_OK, "unsearchable": os.X_OK}
     (tmp_path / "file").touch()
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "sealed")
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & refused.get(Path(path).name, 0))
     for path in (tmp_path, tmp_path / "a" / "b", Path("new")):
         check_writable_directory("--directory", path)
-    for path in (tmp_path / "sealed", tmp_path / "sealed" / "a" / "b"):
-        with pytest.raises(UserError, match=f"^--directory {tmp_path}/sealed: no permission to write$"):
-            check_writable_directory("--directory", path)
+    for name in refused:
+        (tmp_path / name).mkdir()
+        for path in (tmp_path / name, tmp_path / name / "a" / "b"):
+            with pytest.raises(UserError, match=f"^--directory {tmp_path}/{name}: no permission to write$"):
+                check_writable_directory("--directory", path)
     with pytest.raises(UserError, match=f"^--directory {tmp_path}/file: is not a directory$"):
         check_writable_directory("--directory", tmp_path / "file")
 
@@ -124,6 +128,7 @@ def test_no_output_is_in_a_directory_of_data(tmp_path):
                 check_output_files(SimpleNamespace(predictions=path, **{name: tmp_path}))
         check_output_files(SimpleNamespace(predictions=tmp_path / "more" / "out.jsonl", **{name: tmp_path}))
     check_output_files(SimpleNamespace(json=tmp_path / "out.json", checkpoint=tmp_path))
+    check_output_files(SimpleNamespace(checkpoint=tmp_path / "best.safetensors", data_dir=tmp_path))
 
 
 def test_a_row_with_the_name_of_a_file_that_is_not_utf_8_can_be_written_and_read():
@@ -186,9 +191,10 @@ def test_a_device_stays_a_device(tmp_path):
     os.close(terminal)
 
 
-def test_what_stands_behind_an_open_file_is_not_replaced(tmp_path):
+@pytest.mark.parametrize("directory", ["/dev/fd", "/proc/self/fd"])
+def test_what_stands_behind_an_open_file_is_not_replaced(tmp_path, directory):
     with (tmp_path / "out").open("w") as file:
-        write_atomically(Path(f"/dev/fd/{file.fileno()}"), "content")
+        write_atomically(Path(directory, str(file.fileno())), "content")
         assert os.fstat(file.fileno()).st_ino == (tmp_path / "out").stat().st_ino
     assert (tmp_path / "out").read_text() == "content"
 
@@ -234,6 +240,8 @@ def test_leftovers_of_the_dead_go_and_files_of_the_living_stay(tmp_path):
     leftover(tmp_path)
     with atomic_path(tmp_path / "other") as living:
         living.write_text("half")
+        assert sorted(tmp_path.iterdir()) == sorted([living, foreign])
+        leftover(tmp_path)
         remove_leftovers(tmp_path)
         assert sorted(tmp_path.iterdir()) == sorted([living, foreign])
     assert sorted(tmp_path.iterdir()) == sorted([foreign, tmp_path / "other"])
@@ -282,6 +290,14 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
         with pytest.raises(OSError, match=r"directory") as caught:
             write_atomically(path, "content")
         assert caught.value.filename in (str(path), path)
+
+
+@pytest.mark.parametrize(
+    "error", [FileNotFoundError(errno.ENOENT, "No such file", "other"), OSError("not an image")], ids=str
+)
+def test_an_error_that_is_not_about_the_file_stays_as_it_is(tmp_path, error):
+    with pytest.raises(OSError, match=f"^{re.escape(str(error))}$"), atomic_path(tmp_path / "file"):
+        raise error
 
 
 def test_a_name_as_long_as_names_may_be(tmp_path):
