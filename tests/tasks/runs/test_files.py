@@ -54,6 +54,7 @@ def test_content_is_on_the_disk_before_it_replaces_what_was_there(tmp_path, monk
 
 
 def test_a_write_leaves_no_file_open(tmp_path):
+    leftover(tmp_path)
     before = len(os.listdir("/dev/fd"))
     write_atomically(tmp_path / "file", "content")
     assert len(os.listdir("/dev/fd")) == before
@@ -244,6 +245,8 @@ def test_leftovers_of_the_dead_go_and_files_of_the_living_stay(tmp_path):
         leftover(tmp_path)
         remove_leftovers(tmp_path)
         assert sorted(tmp_path.iterdir()) == sorted([living, foreign])
+    leftover(tmp_path, living.name)  # as if the process had been killed
+    remove_leftovers(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([foreign, tmp_path / "other"])
 
 
