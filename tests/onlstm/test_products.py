@@ -5,6 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onlstm.backends import products
+from ordered_memory.backends.runtime import processor
 from tests.equality import assert_close
 
 
@@ -78,3 +79,16 @@ def test_onednn_caches_few_shapes_for_any_number_of_tokens(by_onednn, dtype, tok
             left = torch.zeros((tokens, 3) if token_dim == 0 else (3, tokens), dtype=dtype)
             products.multiply(left, torch.zeros(left.shape[1], 2, dtype=dtype), token_dim)
     assert 50 < len(record.shapes) <= 70
+
+
+@pytest.mark.parametrize(
+    ("maker", "flags", "is_slow"),
+    [("AuthenticAMD", "avx2 avx512f", True), ("AuthenticAMD", "avx2", False), ("Other", "avx512f", False)],
+)
+def test_onednn_is_used_where_mkl_is_slow(monkeypatch, maker, flags, is_slow):
+    monkeypatch.setattr(processor, "_lines", lambda: [f"vendor_id : {maker}", f"flags : fpu {flags}"])
+    for function in ("features", "is_amd"):
+        monkeypatch.setattr(processor, function, getattr(processor, function).__wrapped__)
+    for has_onednn in (True, False):
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda has=has_onednn: has)
+        assert products._onednn_is_faster.__wrapped__() == (is_slow and has_onednn)
