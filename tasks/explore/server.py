@@ -143,7 +143,7 @@ def make_app(models: Mapping[str, Model]) -> Starlette:
             Route("/draw", explorer.draw, methods=["POST"]),
             Route("/lengthen", explorer.lengthen, methods=["POST"]),
         ],
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS, www_redirect=False)],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)],
         exception_handlers={UserError: _refuse, HTTPException: _refuse},
         max_body_size=MAX_BYTES,
     )

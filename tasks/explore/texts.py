@@ -73,7 +73,7 @@ def _nest(rng: random.Random, texts: Texts) -> Texts:
     """Apply an operator to the expression and a random one, of about the same length if the limit allows."""
     tokens = expressions.tokenize(*texts)
     room = (LONGEST - len(tokens) - 2) * 10 // 11
-    length = max(1, min(len(tokens), room, LONGEST_RANDOM))
+    length = max(1, min(len(tokens), room))  # less than LONGEST_RANDOM
     arguments = [" ".join(tokens), *_draw_expression(rng, length)]
     rng.shuffle(arguments)
     return (" ".join([rng.choice(OPERATORS), *arguments, CLOSE]),)

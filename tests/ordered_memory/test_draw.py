@@ -322,10 +322,13 @@ def test_long_words_leave_room_for_the_axes():
         assert all(axes.get_window_extent().height > 10 for axes in figure.axes)
 
 
-def test_words_of_wide_characters_do_not_overlap_below_a_heat_map():
-    for word, rotation in (("abcde", 0), ("漢字漢", 90)):
-        labels = attention_figure(np.zeros((2, 3)), [word, word]).axes[0].get_xticklabels()
-        assert [label.get_rotation() for label in labels] == [rotation] * 2
+@pytest.mark.parametrize(
+    ("word", "count", "rotation"),
+    [("abcde", 2, 0), ("abcdef", 2, 90), ("漢字漢", 2, 90), ("a", 30, 0), ("a", 31, 90)],
+)
+def test_words_do_not_overlap_below_a_heat_map(word, count, rotation):
+    labels = attention_figure(np.zeros((count, 3)), [word] * count).axes[0].get_xticklabels()
+    assert [label.get_rotation() for label in labels] == [rotation] * count
 
 
 def test_a_heat_map_draws_hebrew():

@@ -262,6 +262,17 @@ def test_a_request_that_the_page_would_not_make(client, body, error):
     assert error in response.json()["error"]
 
 
+def test_no_answer_is_kept_or_read_by_another_page(client):
+    question, other = {"model": "ListOps", "texts": ["3"]}, {"model": "ListOps", "texts": ["q"]}
+    answers = [client.post(path, json=question) for path in ("/read", "/draw", "/lengthen")]
+    answers += [client.post("/read", json=body) for body in (other, {})]
+    for answer in (*answers, client.get("/"), client.get("/nowhere")):
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
 def test_another_method_is_refused_by_the_rules_of_http(client):
     response = client.get("/read")
     assert response.status_code == 405

@@ -59,5 +59,6 @@ def test_formulas_with_idle_brackets_are_made_longer():
 @pytest.mark.parametrize("task", ["sst", "language_model"])
 def test_a_longer_sentence_goes_on_after_and(task):
     language = LANGUAGES[task]
-    assert language.lengthen(random.Random(6), ("it is good .",))[0].startswith("it is good and ")
+    for typed, start in (("it is good .", "it is good and "), (".", "and ")):
+        assert language.lengthen(random.Random(6), (typed,))[0].startswith(start)
     assert language.draw(random.Random(6), None) != language.draw(random.Random(7), None)
