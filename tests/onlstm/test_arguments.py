@@ -210,6 +210,7 @@ def test_its_own_arguments_are_checked(arguments, message):
         (torch.tensor([4, 2, 1]), r"got Tensor \(did you mean lengths=\?\)"),
         ([4, 2, 1], r"got a list of 3: int, int, int \(did you mean lengths=\?\)$"),
         ([4, 2], r"got a list of 2: int, int \(did you mean lengths=\?\)$"),
+        ([4, 2, 1, 3], r"got a list of 4: int, int, int \(did you mean lengths=\?\)$"),
         (torch.tensor(3), r"got Tensor \(did you mean"),
         ([], r"got a list of 0$"),
         (torch.zeros(1, 3, 6), r"got Tensor$"),
@@ -218,6 +219,8 @@ def test_its_own_arguments_are_checked(arguments, message):
 def test_lengths_in_place_of_the_state_are_named(lengths, message):
     with pytest.raises(TypeError, match=message):
         ONLSTM(5, 6)(torch.randn(4, 3, 5), lengths)
+    with pytest.raises(TypeError, match=r"None, got (Tensor|a list of \d(: int[int, ]*)?)$"):
+        ONLSTMCell(5, 6)(torch.randn(3, 5), lengths)  # which takes no lengths
 
 
 @pytest.mark.parametrize("hx", [torch.zeros(1, 3, 6), (torch.zeros(1, 3, 6),), torch.zeros(2, 1, 3, 6)])

@@ -97,3 +97,10 @@ def test_autocast_leaves_float64_alone():
     expected, _ = layer(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(layer(x)[0], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_autocast_casts_no_other_dtype(dtype):
+    message = f"input must have dtype torch.float32, got {dtype}"
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match=message):
+        ONLSTM(5, 6)(torch.zeros(4, 3, 5, dtype=dtype))
