@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from ordered_memory import OrderedMemory, OrderedMemoryState
 from ordered_memory.backends.registry import BackendError
@@ -251,17 +251,19 @@ def test_every_result_may_be_changed_in_place_before_the_backward_pass(backend, 
     assert all(map(torch.equal, actual, expected))
 
 
-@pytest.mark.parametrize("lengths", [None, [5, 2]])
+@pytest.mark.parametrize("lengths", [None, [5, 2], "packed"])
 @pytest.mark.parametrize("backend", ["auto", "sequence", "reference"])
 def test_the_default_device_changes_nothing(backend, lengths):
     layer = make(bidirectional=True, backend=backend, cell_dropout=0.2, attention_dropout=0.2)
     x, found = torch.randn(2, 5, 4, dtype=F64), []
+    packed = pack_padded_sequence(x, [5, 2], batch_first=True)
     for device in ("cpu", "meta"):
         torch.manual_seed(3)
         with torch.device(device):
-            out = layer(x, lengths=lengths)
-            gradients = torch.autograd.grad(out.output.sum(), list(layer.parameters()))
-        found.append([out.output, out.attention, *out.state, *gradients])
+            out = layer(packed) if lengths == "packed" else layer(x, lengths=lengths)
+            output = out.output[0] if lengths == "packed" else out.output
+            gradients = torch.autograd.grad(output.sum(), list(layer.parameters()))
+        found.append([output, out.attention, *out.state, *gradients])
     assert all(map(torch.equal, *found))
 
 

@@ -1,5 +1,6 @@
 """Modes of PyTorch: an LSTM where it cannot run under autocast; marks for torch.compile."""
 
+import contextlib
 import logging
 
 import pytest
@@ -13,7 +14,7 @@ from ordered_memory.modes import autocast_of_lstm, runs_lstm
 
 @pytest.fixture
 def no_lstm_under_autocast(monkeypatch):
-    monkeypatch.setattr(modes, "_runs_lstm", lambda dtype: False)
+    monkeypatch.setattr(modes, "_runs_lstm", {torch.bfloat16: False}.__getitem__)  # asked about no other
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -64,6 +65,13 @@ def test_autocast_is_disabled_only_where_it_is_enabled():
             assert torch.is_autocast_enabled("cpu") == enabled
         with autocast_of_lstm(torch.device("meta")):
             pass
+
+
+@pytest.mark.usefixtures("no_lstm_under_autocast")
+def test_autocast_stays_on_another_device(monkeypatch):
+    monkeypatch.setattr(modes, "autocast_dtype", lambda device: torch.bfloat16)  # also without such a device
+    assert isinstance(autocast_of_lstm(torch.device("cuda")), contextlib.nullcontext)
+    assert not isinstance(autocast_of_lstm(torch.device("cpu")), contextlib.nullcontext)
 
 
 @pytest.mark.usefixtures("no_lstm_under_autocast")
