@@ -6,10 +6,11 @@ import logging
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from onlstm.language_model import LanguageModel
 from ordered_memory import modes
-from ordered_memory.modes import autocast_of_lstm, runs_lstm
+from ordered_memory.modes import autocast_of_lstm, is_transformed, runs_lstm
 
 
 @pytest.fixture
@@ -89,6 +90,14 @@ def test_the_layers_of_a_language_model_compute_without_autocast():
         assert actual.logits.dtype == torch.bfloat16
         again = mode(tokens, actual.state)  # the state fits another call
         assert again.raw.dtype == torch.float32
+
+
+def test_forward_mode_concerns_the_tensors_that_carry_a_derivative():
+    x = torch.zeros(2)
+    assert not is_transformed(x, None)
+    with forward_ad.dual_level():
+        assert not is_transformed(x, None)
+        assert is_transformed(x, None, forward_ad.make_dual(x, x))
 
 
 def test_functions_are_marked_as_torch_compile_marks_them():
