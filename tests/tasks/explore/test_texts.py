@@ -50,6 +50,13 @@ def test_longer_formulas_have_the_typed_ones_in_them_and_say_something():
         texts = longer
 
 
+def test_longer_formulas_say_something_where_the_typed_ones_hardly_do():
+    typed = "( a ( or ( b ( or ( c ( or ( d ( or ( e ( or f ) ) ) ) ) ) ) ) ) )"  # false for one assignment
+    for seed in range(5):
+        for text in LOGIC.lengthen(random.Random(seed), (typed, typed)):
+            assert formulas.parse(formulas.tokenize(text)).table not in (0, TAUTOLOGY)
+
+
 def test_formulas_with_idle_brackets_are_made_longer():
     left, right = LOGIC.lengthen(random.Random(5), ("(a)", "(not(b))"))
     assert left.startswith("( a ( ")
