@@ -263,12 +263,18 @@ def test_a_figure_of_distances_has_layers_and_finite_numbers():
 
 @pytest.mark.parametrize("more", [{"highlight": [(0, 1)]}, {"sentiment": {(0, 0): -1, (1, 1): 1, (0, 1): 0}}])
 def test_svg_is_a_file_of_its_own(more):
-    root = ElementTree.fromstring(tree_svg((0, 1), ["a", "<b>"], **more))
+    root = ElementTree.fromstring(tree_svg((0, 1), ["a", '<b">'], **more))
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     branches, words = root
     assert (branches.get("fill"), branches.get("stroke")) == ("none", "gray")
     assert words.get("fill") == "currentColor"
-    assert [word.text for word in words.iter("{http://www.w3.org/2000/svg}text")] == ["a", "<b>"]
+    assert [word.text for word in words.iter("{http://www.w3.org/2000/svg}text")] == ["a", '<b">']
+    assert root.get("aria-label") == 'Tree over a <b">'
+    width, height = float(root.get("width")), float(root.get("height"))
+    assert root.get("viewBox") == f"0 0 {width:.0f} {height:.0f}"
+    *_, last = words.iter("{http://www.w3.org/2000/svg}text")
+    assert float(last.get("x")) + 34 / 2 < width
+    assert 32 + 8 < float(last.get("y")) < height - 4  # below the branches, with room for letters such as g
 
 
 def test_svg_is_valid_for_any_word():
