@@ -192,7 +192,7 @@ def test_a_device_stays_a_device(tmp_path):
     os.close(terminal)
 
 
-@pytest.mark.parametrize("directory", ["/dev/fd", "/proc/self/fd"])
+@pytest.mark.parametrize("directory", [one for one in ("/dev/fd", "/proc/self/fd") if Path(one).exists()])
 def test_what_stands_behind_an_open_file_is_not_replaced(tmp_path, directory):
     with (tmp_path / "out").open("w") as file:
         write_atomically(Path(directory, str(file.fileno())), "content")
