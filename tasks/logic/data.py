@@ -236,15 +236,16 @@ def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
 
 
 def file_names() -> list[str]:
-    """The names of the official files: train0 … train12, test0 … test12."""
-    return [f"{part}{number}" for part in ("train", "test") for number in range(MAX_OPERATIONS + 1)]
+    """The names of the official files that are used: train0 … train6, test0 … test12."""
+    numbers = {"train": range(TRAIN_OPERATIONS + 1), "test": range(MAX_OPERATIONS + 1)}
+    return [f"{part}{number}" for part in numbers for number in numbers[part]]
 
 
 def read_directory(directory: Path) -> tuple[list[list[FormulaPair]], list[list[FormulaPair]]]:
     """Read the official files.
 
     Args:
-        directory: contains train0 … train12 and test0 … test12; they may be compressed.
+        directory: contains train0 … train6 and test0 … test12; they may be compressed.
     Returns:
         Training and test pairs by number of operations.
     Raises:
@@ -252,7 +253,7 @@ def read_directory(directory: Path) -> tuple[list[list[FormulaPair]], list[list[
     """
     # Few generated pairs have no operations, so train0 or test0 may be empty.
     groups = [read_file(path, allow_empty=True) for path in find_files(directory, file_names())]
-    return groups[: MAX_OPERATIONS + 1], groups[MAX_OPERATIONS + 1 :]
+    return groups[: TRAIN_OPERATIONS + 1], groups[TRAIN_OPERATIONS + 1 :]
 
 
 def read_file(path: Path, *, allow_empty: bool = False) -> list[FormulaPair]:

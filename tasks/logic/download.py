@@ -18,7 +18,7 @@ ALTERNATIVE = (
 
 
 def fetch() -> Path:
-    """Download train0 … train12 and test0 … test12, unless they are in the user's cache.
+    """Download train0 … train6 and test0 … test12, unless they are in the user's cache.
 
     Returns:
         The directory with the files.
