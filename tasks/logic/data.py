@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -91,6 +90,7 @@ class Dataset(LabeledData):
     def __init__(self, pairs: Sequence[FormulaPair], *, include_trees: bool = False) -> None:
         formulas = [formula for pair in pairs for formula in (pair.left, pair.right)]
         self.pairs = list(pairs)
+        self._trees: dict[bytes, Tree] = {}
         self._sequences = TokenSequences(formulas)
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
         self.operations = np.array([pair.operations for pair in pairs], dtype=np.int64)
@@ -116,12 +116,6 @@ class Dataset(LabeledData):
         """Number of tokens of the two formulas of each pair, (n, 2) int64."""
         return self._sequences.lengths.reshape(-1, 2)
 
-    @cached_property
-    def trees(self) -> dict[bytes, Tree]:
-        """The true tree of each formula."""
-        formulas = {formula for pair in self.pairs for formula in (pair.left, pair.right)}
-        return {formula: parse(decode(formula)).tree for formula in formulas}
-
     def sentences(self, index: int) -> tuple[Sentence, ...]:
         """Return the two formulas of a pair, with trees over words without parentheses.
 
@@ -129,7 +123,7 @@ class Dataset(LabeledData):
         """
         pair = self.pairs[index]
         return tuple(
-            Sentence(decode(formula), _word_positions(formula), self.trees[formula], name)
+            Sentence(decode(formula), _word_positions(formula), self._tree(formula), name)
             for name, formula in zip(SIDES, pair[:2], strict=True)
         )
 
@@ -151,9 +145,15 @@ class Dataset(LabeledData):
             trees = batch_trees([self.nodes[row] for row in rows], tokens.shape[1])
         return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
+    def _tree(self, formula: bytes) -> Tree:
+        """The true tree of a formula, which is parsed once."""
+        if formula not in self._trees:
+            self._trees[formula] = parse(decode(formula)).tree
+        return self._trees[formula]
+
     def _nodes(self, formulas: Sequence[bytes]) -> list[TreeNodes]:
         """The tree of each formula as arrays; equal formulas share them."""
-        nodes = {formula: tree_nodes(tree, _word_positions(formula)) for formula, tree in self.trees.items()}
+        nodes = {one: tree_nodes(self._tree(one), _word_positions(one)) for one in dict.fromkeys(formulas)}
         return [nodes[formula] for formula in formulas]
 
 
