@@ -181,4 +181,6 @@ _OPERATIONS: dict[str, Callable[[list[int]], int]] = {
 
 
 def _unknown_token_error(tokens: Sequence[str], position: int) -> ExpressionError:
-    return ExpressionError(f"unknown token {tokens[position][:60]!r} at position {position}")
+    return ExpressionError(
+        f"unknown token {tokens[position][:60]!r} at position {position}: expected one of {' '.join(TOKENS)}"
+    )

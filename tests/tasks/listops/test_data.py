@@ -405,7 +405,10 @@ def test_files_of_long_range_arena_are_read(tmp_path, drawn):
         ("", "expected 2 columns, label TAB expression, not 1"),
         ("12\t3", "the label must be one of 0..9, not '12'"),
         ("x\t3", "the label must be one of 0..9, not 'x'"),
-        ("3\t[MUL 3 1 ]", "unknown token '[MUL' at position 0"),
+        (
+            "3\t[MUL 3 1 ]",
+            "unknown token '[MUL' at position 0: expected one of [MIN [MAX [MED [SM ] 0 1 2 3 4 5 6 7 8 9",
+        ),
         ("3\t[MAX 3 1", "operator '[MAX' at position 0 has no closing ']'"),
         ("3\t( [MAX 3 1 ]", "unbalanced parentheses: 1 '(' but 0 ')'"),
         ("3\t", "the expression is empty"),
