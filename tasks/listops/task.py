@@ -90,7 +90,11 @@ def _generate_test(config: ListOpsConfig, test: str, size: int, seed: int) -> Da
 
 
 def generate_harder(test: str, size: int, seed: int) -> Dataset:
-    """Generate a harder test. A large one is announced on stderr: long expressions may take minutes."""
+    """Generate a harder test. A large one is announced on stderr: long expressions may take minutes.
+
+    Args:
+        test, size, seed: the name, number and seed of `generator.hard_test`.
+    """
     if size >= 100:
         print(f"generating {size:,} expressions: {test}", file=sys.stderr, flush=True)
     return Dataset(hard_test(test, size, seed=seed))
