@@ -125,7 +125,7 @@ def _print_baseline(config: LogicConfig, tests: Dataset) -> None:
     """Print the accuracy of answering the most frequent relation to every test pair, if there are any."""
     if not len(tests):
         return
-    answer = np.bincount(tests.labels, minlength=len(RELATIONS)).argmax()
+    answer = np.bincount(tests.labels).argmax()
     sign = RELATIONS[answer]
     print(f"\nTest accuracy of answering {sign} ({RELATION_NAMES[sign]}) to every pair:")
     correct = tests.labels == answer

@@ -17,8 +17,17 @@ from tasks.classifiers.config import ModelName
 from tasks.logic.__main__ import main
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig, presets_of
-from tasks.logic.data import MAX_OPERATIONS, PATTERNS, file_names, make_pair, matches, write_directory
-from tasks.logic.formulas import RELATIONS
+from tasks.logic.data import (
+    MAX_OPERATIONS,
+    OFFICIAL_SIZES,
+    PATTERNS,
+    file_names,
+    make_pair,
+    matches,
+    read_directory,
+    write_directory,
+)
+from tasks.logic.formulas import RELATION_NAMES, RELATIONS
 from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
 from tasks.runs.run_directory import RunDirectory
@@ -96,7 +105,10 @@ def test_predict(run, tmp_path, capsys):
     words = ["( a ( or b ) )", "( not ( c ) )", *checkpoint, "--heat-map", str(heat_map)]
     assert main(["predict", *words]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in ("independence", "cover", "negation", "equivalence"))
+    relations = re.findall(r"^  (\S) ([a-z ]+?) +(0\.\d{4})$", out, re.MULTILINE)
+    assert {(sign, name) for sign, name, _ in relations} == set(RELATION_NAMES.items())
+    shares = [float(share) for *_, share in relations]
+    assert shares == sorted(shares, reverse=True)
     assert out.count("the tree of the") == 2
     assert heat_map.exists()
     assert (tmp_path / "map-right.png").exists()
@@ -157,9 +169,29 @@ def test_stats_counts_and_checks(tmp_path, capsys):
     left_out = [pair.label for group in tests for pair in group if matches(pair, PATTERNS["B"])]
     answer = Counter(pair.label for group in tests for pair in group).most_common(1)[0][0]
     assert f"0–12  {left_out.count(answer) / len(left_out):.4f}" in re.sub(" +", "  ", out)
-    assert main(["generate", str(tmp_path / "data"), "--size", "300"]) == 0
-    assert main(["stats", "--data-dir", str(tmp_path / "data")]) == 0
-    assert "The official data have 135,529 pairs" in capsys.readouterr().out
+    assert "The official data have 87,948 pairs with at most 6 operations." in out
+
+
+def test_stats_of_official_size_do_not_compare_it(tmp_path, monkeypatch, capsys):
+    write_directory(tmp_path, *generate(300, seed=1))
+    size = sum(map(len, generate(300, seed=1)[0][:7]))
+    for official, compared in ((size, False), (size + 1, True)):
+        monkeypatch.setitem(OFFICIAL_SIZES, "full", official)
+        assert main(["stats", "--data-dir", str(tmp_path)]) == 0
+        assert (f"The official data have {official}" in capsys.readouterr().out) == compared
+
+
+def test_generated_files_are_no_pairs_of_a_run_and_replace_those_before(tmp_path, capsys):
+    directory = tmp_path / "new" / "data"
+    for seed in ("0", "1"):
+        assert main(["generate", str(directory), "--size", "300", "--seed", seed]) == 0
+    train, tests = generate(300, seed=1, stream="files")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"{directory}: {sum(map(len, train))} training and {sum(map(len, tests))} test pairs"
+    )
+    assert read_directory(directory) == (train[:7], tests)
+    assert (train, tests) != generate(300, seed=1)
+    assert main(["generate", str(tmp_path / "one"), "--size", "1"]) == 0
 
 
 def test_stats_by_hand(tmp_path, capsys):
@@ -171,6 +203,10 @@ def test_stats_by_hand(tmp_path, capsys):
     write_directory(tmp_path, train, tests)
     assert main(["stats", "--data-dir", str(tmp_path), "--split", "C"]) == 0
     out = capsys.readouterr().out
+    assert [line.split() for line in out.splitlines() if "kept" in line] == [
+        ["operations", "kept", "test", "test,", "left", "out"],
+        ["relation", "kept", "test"],
+    ]
     assert "split C: 10 pairs with at most 6 operations, 9 for training and 1 for validation\n" in out
     rows = {
         cells[0]: cells[1:]
