@@ -14,8 +14,8 @@ from tasks.classifiers.comparison import ReportConfig, run_report
 from tasks.formatting.tables import count_text
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset, write_tsv
-from tasks.listops.generator import HARD_TESTS, generate
-from tasks.listops.task import LISTOPS, generate_harder
+from tasks.listops.generator import HARD_TESTS, generate, hard_test
+from tasks.listops.task import LISTOPS
 from tasks.runs.command_line import Subcommand, run
 from tasks.runs.files import check_writable_file
 from tasks.runs.hub import ExportConfig
@@ -90,10 +90,10 @@ def _generate(config: GenerateConfig) -> None:
     check_writable_file("OUTPUT", config.output)
     if config.test == "standard":
         # A run with this seed draws others. (NumPy takes `seed` and `(seed, 0)` for the same.)
-        dataset = Dataset(generate(config.size, seed=(config.seed, 0, 1)))
+        expressions = generate(config.size, seed=(config.seed, 0, 1))
     else:
-        dataset = generate_harder(config.test, config.size, config.seed)
-    write_tsv(config.output, dataset)
+        expressions = hard_test(config.test, config.size, seed=config.seed)
+    write_tsv(config.output, Dataset(expressions))
     print(f"{config.output}: {count_text(config.size, 'expression')}")
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tasks.classifiers.classification import Splits
 from tasks.listops.expressions import CLOSE, DIGITS, IDS, OPERATORS
 from tasks.runs.errors import UserError
+from tasks.runs.progress import progress_bar
 
 OPERATOR_PROBABILITY = 0.25
 PATIENCE = 2_000_000
@@ -125,20 +126,22 @@ def generate(
     seen: set[bytes] = set()
     expressions: list[Expression] = []
     draws_without_new = 0
-    while len(expressions) < count:
-        count_before = len(expressions)
-        for expression in _draw(rng, block, limits):
-            if expression.tokens not in seen:
-                seen.add(expression.tokens)
-                expressions.append(expression)
-                if len(expressions) == count:
-                    break
-        draws_without_new = 0 if len(expressions) > count_before else draws_without_new + block
-        if draws_without_new >= PATIENCE:
-            raise UserError(
-                f"count={count}: found only {len(expressions)} different expressions with "
-                f"{_describe(limits)}; the last {draws_without_new:,} draws gave no new one"
-            )
+    with progress_bar(total=count, desc="generating", unit=" expressions") as bar:  # long ones take minutes
+        while len(expressions) < count:
+            count_before = len(expressions)
+            for expression in _draw(rng, block, limits):
+                if expression.tokens not in seen:
+                    seen.add(expression.tokens)
+                    expressions.append(expression)
+                    if len(expressions) == count:
+                        break
+            bar.update(len(expressions) - count_before)
+            draws_without_new = 0 if len(expressions) > count_before else draws_without_new + block
+            if draws_without_new >= PATIENCE:
+                raise UserError(
+                    f"count={count}: found only {len(expressions)} different expressions with "
+                    f"{_describe(limits)}; the last {draws_without_new:,} draws gave no new one"
+                )
     # Short expressions are mostly at the start, since later draws repeat them: shuffle.
     return [expressions[index] for index in rng.permutation(count)]
 

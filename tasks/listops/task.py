@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
@@ -86,18 +85,7 @@ def _generate_test(config: ListOpsConfig, test: str, size: int, seed: int) -> Da
     """Generate a harder test, or download the official one."""
     if test == "official":
         return _read_file(config, download.fetch())
-    return _for_model(config, generate_harder(test, size, seed))
-
-
-def generate_harder(test: str, size: int, seed: int) -> Dataset:
-    """Generate a harder test. A large one is announced on stderr: long expressions may take minutes.
-
-    Args:
-        test, size, seed: the name, number and seed of `generator.hard_test`.
-    """
-    if size >= 100:
-        print(f"generating {size:,} expressions: {test}", file=sys.stderr, flush=True)
-    return Dataset(hard_test(test, size, seed=seed))
+    return _for_model(config, Dataset(hard_test(test, size, seed=seed)))
 
 
 def _read_file(config: ListOpsConfig, path: Path) -> Dataset:

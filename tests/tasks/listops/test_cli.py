@@ -89,16 +89,6 @@ def test_a_model_that_is_given_trees_trains_and_answers_on_any_data(tmp_path, ca
     assert "on 2 expressions" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [["evaluate", "--num-slots", "3"], ["generate", "test.tsv"]])
-def test_a_large_harder_test_is_announced_beside_the_results(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
-    for size, announced in ((1, ""), (100, "generating 100 expressions: 200-300\n")):
-        assert main([*command, "--test", "200-300", "--size", str(size)]) == 0
-        captured = capsys.readouterr()
-        assert captured.err == announced
-        assert "generating" not in captured.out
-
-
 def test_evaluating_the_run_again_gives_its_results(run, tmp_path, capsys):
     options = ["--checkpoint", str(run / "best.safetensors"), "--json", str(tmp_path / "again.json")]
     assert main(["evaluate", *options, "--batch-size", "7"]) == 0

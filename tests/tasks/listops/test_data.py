@@ -208,6 +208,14 @@ def test_seed_determines_everything():
     assert generator.hard_test("10-args", 20, seed=7) != generator.hard_test("10-args", 20, seed=8)
 
 
+def test_a_terminal_shows_how_many_expressions_are_generated(monkeypatch, capsys):
+    generator.generate(7, seed=1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    generator.generate(7, seed=1)
+    assert "generating:   0%|" in capsys.readouterr().err
+
+
 def test_hard_tests_of_one_seed_are_independent(monkeypatch):
     seeds = []
     monkeypatch.setattr(generator, "generate", lambda count, seed, **limits: seeds.append(seed))
