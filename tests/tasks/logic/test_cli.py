@@ -181,7 +181,7 @@ def test_stats_of_official_size_do_not_compare_it(tmp_path, monkeypatch, capsys)
         assert (f"The official data have {official}" in capsys.readouterr().out) == compared
 
 
-def test_generated_files_are_no_pairs_of_a_run_and_replace_those_before(tmp_path, capsys):
+def test_generated_files_differ_from_a_run_of_their_seed_and_replace_those_before(tmp_path, capsys):
     directory = tmp_path / "new" / "data"
     for seed in ("0", "1"):
         assert main(["generate", str(directory), "--size", "300", "--seed", seed]) == 0
