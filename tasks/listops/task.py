@@ -94,7 +94,7 @@ def _read_file(config: ListOpsConfig, path: Path) -> Dataset:
 
 
 LISTOPS = ClassifierTask(
-    title=lambda config: f"ListOps: {config.model}",
+    title=lambda config: f"ListOps: {config.model}, at most {config.max_train_length} tokens in training",
     about=(
         "The model reads an expression such as [MAX 2 9 [MIN 4 7 ] 0 ] and predicts its value, a digit. MED "
         "is the median and SM the sum modulo 10."

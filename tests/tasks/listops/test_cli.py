@@ -375,7 +375,7 @@ def test_help_documents_every_option(capsys):
 
 def test_a_run_may_learn_from_fewer_expressions(tmp_path, capsys):
     assert main(["--run-dir", str(tmp_path / "few"), *TINY, "--model", "lstm", "--train-size", "30"]) == 0
-    assert "; 30 training," in capsys.readouterr().out
+    assert "ListOps: lstm, at most 12 tokens in training; 30 training," in capsys.readouterr().out
     assert "--train-size must be at most" in fails(
         capsys, "--run-dir", tmp_path / "more", *TINY, "--train-size", "500"
     )
