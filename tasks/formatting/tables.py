@@ -183,10 +183,10 @@ def duration_text(seconds: float) -> str:
     Args:
         seconds: the time.
     Example:
-        >>> [duration_text(seconds) for seconds in (59, 60, 5900, 6000)]
+        >>> [duration_text(seconds) for seconds in (59, 59.9, 5900, 5999)]
         ['59 s', '1 min', '98 min', '1.7 h']
     """
     minutes = seconds / 60
-    if minutes < 1:
+    if round(seconds) < 60:
         return f"{seconds:.0f} s"
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+    return f"{minutes:.0f} min" if round(minutes) < 100 else f"{minutes / 60:.1f} h"
