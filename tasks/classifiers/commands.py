@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ordered_memory.draw import tree_text
+from ordered_memory.draw import attention_figure, tree_text
 from ordered_memory.trees import Span, Tree, spans
 from tasks.classifiers.classification import LabeledData, check_data
 from tasks.classifiers.classifier import Classifier
@@ -18,7 +18,7 @@ from tasks.classifiers.files import read_lines
 from tasks.classifiers.report import results_text
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.traces import answer_of, example_traces
-from tasks.reporting.drawing import LONGEST_DRAWN, save_attention
+from tasks.reporting.drawing import LONGEST_DRAWN, figure_png
 from tasks.reporting.traces import FilesConfig, answer_text
 from tasks.runs.command_options import (
     CommandConfig,
@@ -28,7 +28,12 @@ from tasks.runs.command_options import (
     print_after,
 )
 from tasks.runs.errors import UserError
-from tasks.runs.files import check_writable_file, prepare_output_file, write_or_print
+from tasks.runs.files import (
+    check_writable_file,
+    prepare_output_file,
+    write_atomically,
+    write_or_print,
+)
 from tasks.runs.hub import ExportConfig, model_card_values
 from tasks.runs.machine import default_device
 from tasks.runs.options import (
@@ -330,7 +335,8 @@ def show_trees(
             first_word = sentence.name.split()[0] if sentence.name else sentence_index + 1
             suffix = f"-{first_word}" if sentence_index else ""
             path = config.heat_map.with_stem(config.heat_map.stem + suffix)
-            save_attention(path, prediction.attention[sentence_index], sentence.tokens)
+            figure = attention_figure(prediction.attention[sentence_index], sentence.tokens)
+            write_atomically(path, figure_png(figure))
             print(f"heat map: {path}")
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ordered_memory.draw import attention_figure
 from tasks.classifiers.commands import ReadConfig, show_trees
 from tasks.classifiers.evaluation import predict_example
 from tasks.listops.__main__ import main as listops
@@ -12,7 +13,7 @@ from tasks.listops.model import ListOpsModel
 from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset as LogicDataset
 from tasks.logic.model import LogicModel
-from tasks.reporting.drawing import save_attention
+from tasks.reporting.drawing import figure_png
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.saved_config import config_to_dict
 from tests.tasks.classifiers.tiny import TINY
@@ -29,8 +30,8 @@ def test_each_sentence_of_an_example_has_its_heat_map(names, second, tmp_path, m
     for name, sentence, attention in zip(
         ("map", f"map-{second}"), data.sentences(0), prediction.attention, strict=True
     ):
-        save_attention(tmp_path / "expected.png", attention, sentence.tokens)
-        assert (tmp_path / f"{name}.png").read_bytes() == (tmp_path / "expected.png").read_bytes()
+        figure = attention_figure(attention, sentence.tokens)
+        assert (tmp_path / f"{name}.png").read_bytes() == figure_png(figure)
 
 
 def test_slots_threshold_and_batch_size_of_a_command_are_those_of_the_model(tmp_path, monkeypatch):

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from ordered_memory.baseline_trees import left_branching
+from ordered_memory.draw import attention_figure
 from ordered_memory.trace import add_true_tree, read_attention
 from tasks.reporting.curves import COLORS, LONGEST_NAME, MAX_MARKS, Curve, curve_svg
-from tasks.reporting.drawing import save_attention
+from tasks.reporting.drawing import figure_png
 from tasks.reporting.examples import LENGTHS
 from tasks.reporting.rendering import cell
 from tasks.reporting.report import (
@@ -59,7 +60,7 @@ def report(**changes):
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):
     for name in ("a", "b"):
-        save_attention(tmp_path / f"{name}.png", torch.eye(4, 3), WORDS)
+        (tmp_path / f"{name}.png").write_bytes(figure_png(attention_figure(torch.eye(4, 3), WORDS)))
         write_report(tmp_path / f"{name}.html", report())
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
