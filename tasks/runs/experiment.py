@@ -15,7 +15,7 @@ from tasks.runs.errors import Interrupted, UserError
 from tasks.runs.files import write_json
 from tasks.runs.interfaces import Experiment
 from tasks.runs.options import flag
-from tasks.runs.progress import finished_text, stop_reason_text
+from tasks.runs.progress import stop_reason_text
 from tasks.runs.record import record_end
 from tasks.runs.run_directory import RunDirectory, digest_of_test_data
 from tasks.runs.saved_config import changed_options, check_types, config_to_dict
@@ -117,8 +117,9 @@ def _run(trainer: Trainer, experiment: Experiment) -> None:
 def _test(trainer: Trainer, experiment: Experiment) -> None:
     """Test the best weights and write the report, unless this was done; print the results."""
     run, config, progress = trainer.run, trainer.config, trainer.progress
-    print(finished_text(progress, config), flush=True)
-    record_end(run, stop_reason_text(progress, config))
+    reason = stop_reason_text(progress, config)
+    print(f"finished: {reason}; best epoch {progress.best_epoch}", flush=True)
+    record_end(run, reason)
     text = run.results_text(experiment.results_text)
     if text is None or not run.report.exists() or not _is_tested(run, experiment):
         print("testing the best weights and writing the report", flush=True)

@@ -133,16 +133,6 @@ def remaining_text(progress: Progress, config: TrainingConfig) -> str:
     return f"{epochs_text}, about {duration_text(by_epochs)}" if time_is_known else epochs_text
 
 
-def finished_text(progress: Progress, config: TrainingConfig) -> str:
-    """Format the line that is printed at the end of training: why it stopped, and the best epoch.
-
-    Args:
-        progress: progress at the end of training.
-        config: configuration of the run.
-    """
-    return f"finished: {stop_reason_text(progress, config)}; best epoch {progress.best_epoch}"
-
-
 def stop_reason_text(progress: Progress, config: TrainingConfig) -> str:
     """Format why training stopped: the number of epochs or minutes that it was given.
 

@@ -18,9 +18,10 @@ from tasks.runs.progress import (
     epoch_seconds,
     epoch_text,
     epochs_trained,
-    finished_text,
     remaining_text,
+    stop_reason_text,
 )
+from tasks.runs.run_directory import RunDirectory, best_row
 from tasks.runs.threads import _load_average, use_threads
 from tasks.runs.trainer import Trainer
 from tests import commands
@@ -130,8 +131,7 @@ def test_the_line_of_an_epoch_has_an_accuracy_of_1_only_if_all_is_right():
     ],
 )
 def test_why_a_run_is_over(options, progress, reason):
-    text = finished_text(Progress(best_epoch=1, **progress), TrainingConfig(**options))
-    assert text == f"finished: {reason}; best epoch 1"
+    assert stop_reason_text(Progress(**progress), TrainingConfig(**options)) == reason
 
 
 def test_an_interrupt_during_the_last_validation_stops_before_the_test(tmp_path, monkeypatch, capfd):
@@ -164,7 +164,8 @@ def test_an_interrupted_run_says_what_is_saved_and_how_to_resume(tmp_path, monke
     assert main([*words, "--resume"]) == 0
     assert "resuming from step 3 in epoch 1" in capfd.readouterr().out
     assert main([*words, "--resume"]) == 0
-    assert "finished: 2 epochs (--epochs); best epoch" in capfd.readouterr().out
+    best = best_row(RunDirectory(tmp_path / "a run").read_metrics())["epoch"]
+    assert f"finished: 2 epochs (--epochs); best epoch {best}\n" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("steps_before", [0, 3])
