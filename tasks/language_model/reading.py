@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from tasks.language_model.vocabulary import EOS_ID, UNKNOWN, Vocabulary
 from tasks.runs.batching import evaluation_batches
 from tasks.runs.errors import UserError
 from tasks.runs.options import check_sentences, check_text
+from tasks.runs.progress import progress_bar
 
 SENTENCES_PER_BATCH, TOKENS_PER_BATCH = 128, 2_048
 LONGEST_TRACED = 300
@@ -144,7 +145,6 @@ def distances_of_sentences(
     trained: Trained,
     sentences: Sequence[Sequence[str]],
     where: Sequence[str],
-    on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
     """Compute the distances of sentences, given as words.
 
@@ -152,7 +152,6 @@ def distances_of_sentences(
         trained: the model, on any device, and its vocabulary.
         sentences: words as in a treebank, one or more each.
         where: file and line of each sentence, for error messages.
-        on_batch: called with the number of sentences after each batch.
     Returns:
         For each sentence its distances (L, words) on the CPU.
     Raises:
@@ -166,7 +165,7 @@ def distances_of_sentences(
         vocabulary.encode(spell(words, vocabulary), location)
         for words, location in zip(sentences, where, strict=True)
     ]
-    distances = batched_distances(trained.model, ids, on_batch=on_batch)
+    distances = batched_distances(trained.model, ids)
     for sentence_distances, location in zip(distances, where, strict=True):
         if not bool(sentence_distances.isfinite().all()):
             raise UserError(
@@ -181,7 +180,6 @@ def batched_distances(
     sentences: Sequence[Sequence[int]],
     *,
     max_tokens: int = TOKENS_PER_BATCH,
-    on_batch: Callable[[int], None] = lambda sentences: None,
 ) -> list[Tensor]:
     """Compute the distances of sentences, given as word ids: of each word in every layer that has distances.
 
@@ -194,7 +192,6 @@ def batched_distances(
         sentences: word ids, one or more each.
         max_tokens: maximum number of tokens in a batch, padding included; a longer sentence has its own
             batch.
-        on_batch: called with the number of sentences after each batch.
     Returns:
         For each sentence its distances (L, words) on the CPU: in master-gate entries for ON-LSTM, in (0, 1)
         for PRPN.
@@ -205,11 +202,11 @@ def batched_distances(
     device = next(model.parameters()).device
     distances: dict[int, Tensor] = {}
     lengths = [len(sentence) + 1 for sentence in sentences]
-    for batch in evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens):
+    batches = evaluation_batches(lengths, SENTENCES_PER_BATCH, max_tokens)
+    for batch in progress_bar(batches, desc="reading", unit="batch", delay=1):  # none for a few sentences
         indices = batch.tolist()
         tokens = pad_sequence([torch.tensor([EOS_ID, *sentences[i]]) for i in indices], padding_value=EOS_ID)
         batch_distances = model.syntactic_distances(copy_to(tokens, device)).float().cpu()
         for column, i in enumerate(indices):
             distances[i] = batch_distances[:, 1 : lengths[i], column].clone()
-        on_batch(len(indices))
     return [distances[i] for i in range(len(sentences))]

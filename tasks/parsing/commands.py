@@ -47,7 +47,6 @@ from tasks.runs.files import (
     write_or_print,
 )
 from tasks.runs.options import check_unused
-from tasks.runs.progress import progress_bar
 from tasks.runs.record import this_process
 from tasks.runs.saved_config import config_to_dict
 from tasks.spelling.escapes import escape_parentheses
@@ -175,8 +174,7 @@ def _evaluate(config: EvaluateConfig) -> None:
     _check_lengths(texts, locations, "--max-words leaves out longer sentences")
     output = config.output or _default_output(config.checkpoint)
     prepare_output_file("--output", output)
-    with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = distances_of_sentences(trained, texts, locations, bar.update)
+    distances = distances_of_sentences(trained, texts, locations)
     kind, temperature = DISTANCES[trained.config.model], config.temperature_for(trained)
     evaluation = evaluate(gold.sentences, distances, layers, temperature, gold.labels)
     spelled = [spell(words, trained.vocabulary) for words in texts]
@@ -237,8 +235,7 @@ def _trees(config: TreesConfig) -> None:
     locations = [f"{config.text}, line {i + 1}" for i in indices]
     if config.decoding == "cky":
         _check_lengths(texts, locations, "--decoding names other algorithms")
-    with progress_bar(total=len(texts), unit=" sentences") as bar:
-        distances = distances_of_sentences(trained, texts, locations, bar.update)
+    distances = distances_of_sentences(trained, texts, locations)
     tree_lines = [""] * len(sentences)
     for i, words, d in zip(indices, texts, distances, strict=True):
         (tree,) = decode([d[layer - 1]], config.decoding, config.temperature_for(trained))
