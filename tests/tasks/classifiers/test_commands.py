@@ -1,5 +1,7 @@
 """What the subcommands that tasks share write."""
 
+import re
+
 import pytest
 import torch
 
@@ -57,7 +59,36 @@ def test_slots_threshold_and_batch_size_of_a_command_are_those_of_the_model(tmp_
         for options, slots in (([], 7), (["--num-slots", "5"], 5))
     ]
     cases.append((evaluate, ["--occupancy-threshold", "0.3"], 7, 0.3, (3, 1)))
+    cases += [(words, ["--batch-size", "1"], 7, 0.01, (1,) * 4) for words in (evaluate, predict_file)]
     for words, options, slots, threshold, sizes in cases:
         read.clear()
         assert listops([*map(str, words), "--checkpoint", str(checkpoint), *options]) == 0
         assert read == [(slots, threshold, size) for size in sizes]
+
+
+def test_options_of_a_memory_are_named_where_a_model_has_none(tmp_path, capsys):
+    checkpoint, texts, data = (tmp_path / name for name in ("best.safetensors", "texts.txt", "test.tsv"))
+    config = ListOpsConfig(embedding_size=6, model="mean")
+    save_tensors(checkpoint, ListOpsModel(config).state_dict(), config_to_dict(config))
+    texts.write_text("3\n")
+    write_tsv(data, Dataset.from_texts(["3"]))
+    slots, threshold = ["--num-slots", "5"], ["--occupancy-threshold", "0.3"]
+    for words, options in (
+        (["evaluate", "--file", data], [*slots, *threshold]),
+        (["predict-file", texts], slots),
+        (["predict", "3"], slots),
+        (["trace", "3", "--html", tmp_path / "trace.html"], slots),
+    ):
+        assert listops([*map(str, words), "--checkpoint", str(checkpoint), *options]) == 0
+        warnings = capsys.readouterr().err.splitlines()
+        names = [re.fullmatch("warning: (--.+?) .+ has no effect .+mean", line)[1] for line in warnings]
+        assert names == options[::2]
+
+
+def test_the_test_data_of_a_run_are_read_again_from_its_directory(tmp_path, capsys):
+    checkpoint = tmp_path / "best.safetensors"
+    config = ListOpsConfig(embedding_size=6, model="mean", data_dir=tmp_path)
+    save_tensors(checkpoint, ListOpsModel(config).state_dict(), config_to_dict(config))
+    write_tsv(tmp_path / "test_d20s.tsv", Dataset.from_texts(["3", "4", "[MAX 2 9 ]"]))
+    assert listops(["evaluate", "--checkpoint", str(checkpoint)]) == 0
+    assert "on 3 expressions" in capsys.readouterr().out

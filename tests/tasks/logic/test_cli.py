@@ -110,6 +110,7 @@ def test_predict(run, tmp_path, capsys):
     shares = [float(share) for *_, share in relations]
     assert shares == sorted(shares, reverse=True)
     assert out.count("the tree of the") == 2
+    assert "None" not in out
     assert heat_map.exists()
     assert (tmp_path / "map-right.png").exists()
     assert main(["predict", "( a ( or b )", "c", *checkpoint]) == 2

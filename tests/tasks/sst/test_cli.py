@@ -13,7 +13,9 @@ from tasks.runs.checkpoints import read_metadata, save_tensors
 from tasks.runs.errors import UserError
 from tasks.sst.__main__ import main
 from tasks.sst.commands import _signs
+from tasks.sst.grammar import generate_treebank
 from tasks.sst.model import CLASSES, SentimentModel
+from tasks.sst.stats import stats_text
 from tests.commands import refusal
 from tests.interrupts import interrupt_before
 from tests.tasks.reporting.pages import embedded
@@ -169,8 +171,21 @@ def test_predict_draws_a_sentiment_at_every_node(run, tmp_path, capsys):
     assert ["Neither", "bad", "nor", "dull", "."] in [line.split() for line in lines]
 
 
-def test_words_are_named_that_a_model_with_learned_embeddings_does_not_know(run, capsys):
-    assert main(["predict", "a goood goood film", "--checkpoint", str(run / "best.safetensors")]) == 0
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        (["predict", "a goood goood film"], None),
+        (["predict-file"], "a goood goood film"),
+        (["evaluate", "--file"], "(3 (2 a) (3 (4 goood) (3 (4 goood) (2 film))))"),
+    ],
+)
+def test_words_are_named_that_a_model_with_learned_embeddings_does_not_know(
+    words, content, run, tmp_path, capsys
+):
+    if content is not None:
+        (tmp_path / "file.txt").write_text(f"{content}\n")
+        words = [*words, str(tmp_path / "file.txt")]
+    assert main([*words, "--checkpoint", str(run / "best.safetensors")]) == 0
     found = re.search(r"unknown words, which share one vector: (\d+) \((.+)\)", capsys.readouterr().err)
     assert found[2].split().count("goood") == 1
     assert int(found[1]) == len(found[2].split())
@@ -189,9 +204,13 @@ def test_bad_input_is_a_line(words, message, capsys):
     assert message in refusal(main, capsys, *words)
 
 
-def test_stats(capsys):
-    assert main(["stats", "--generated", "50"]) == 0
-    assert "sentences" in capsys.readouterr().out
+def test_stats_of_generated_sentences_are_those_of_the_seed(capsys):
+    printed = []
+    for seed in ("0", "1"):
+        assert main(["stats", "--generated", "50", "--seed", seed]) == 0
+        printed.append(capsys.readouterr().out)
+        assert printed[-1].rstrip("\n") == stats_text(generate_treebank(50, int(seed)))
+    assert printed[0] != printed[1]
 
 
 def test_files_of_vectors(tmp_path, capsys):
