@@ -6,6 +6,7 @@ from collections import Counter
 import nltk
 import pytest
 
+from ordered_memory.trees import fold
 from tasks.runs.errors import UserError
 from tasks.sst.treebank import (
     OFFICIAL,
@@ -17,6 +18,7 @@ from tasks.sst.treebank import (
     read_trees,
     sentences,
 )
+from tests.small_trees import all_trees
 
 LINES = [
     "(3 (2 It) (4 (2 's) (4 good)))",
@@ -222,6 +224,15 @@ def test_equal_phrases_along_other_trees_stay_apart_for_a_model_that_reads_along
     apart, plain = (phrases(trees, 5, merge=True, by_tree=by_tree) for by_tree in (True, False))
     assert sum(phrase.count for phrase in apart) == sum(phrase.count for phrase in plain)
     assert len(apart) == len(plain) + 1
+
+
+def test_every_tree_over_the_same_words_is_another_example(tmp_path):
+    every = all_trees(0, 4)
+    lines = [fold(tree, lambda leaf: f"(3 {'abcde'[leaf]})", "(3 {0[0]} {0[1]})".format) for tree in every]
+    (tmp_path / "trees.txt").write_text("\n".join(lines * 2))
+    merged = phrases(read_trees(tmp_path / "trees.txt"), 5, merge=True, by_tree=True)
+    roots = [(phrase.sentence, phrase.count) for phrase in merged if phrase.last - phrase.first == 4]
+    assert roots == [(number, 2) for number in range(len(every))]
 
 
 def test_sentences_are_the_roots(trees):
