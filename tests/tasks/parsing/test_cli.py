@@ -1,8 +1,10 @@
 """`python -m tasks.parsing`: parsing typed sentences and texts, bad input, help."""
 
 import pytest
+import torch
 
 from ordered_memory.brackets import from_brackets
+from ordered_memory.draw import distances_figure, distances_text
 from ordered_memory.tree_recovery import from_distances
 from tasks.language_model.model import load_model
 from tasks.language_model.reading import distances_of_sentences
@@ -20,6 +22,31 @@ def test_parse_shows_distances_and_every_tree_and_draws(directory, tmp_path, cap
     leaves = [line.split() for line in output.splitlines() if "zebras" in line and "cat" in line]
     assert leaves == [["The", "cat", "sees", "3", "zebras"]] * 6
     assert (tmp_path / "new" / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "layers", "decoding"),
+    [([], [1, 2], "prpn"), (["--layer", "2", "--decoding", "unbiased"], [2], "unbiased")],
+)
+def test_parse_prints_and_plots_the_distances_of_the_layers(
+    directory, tmp_path, monkeypatch, capsys, options, layers, decoding
+):
+    words, checkpoint = ["the", "dog", "of", "the", "cat", "sees"], directory / "text.safetensors"
+    drawn = []
+    monkeypatch.setattr(
+        "tasks.parsing.commands.distances_figure", lambda *of: drawn.append(of) or distances_figure(*of)
+    )
+    plot = ["--checkpoint", str(checkpoint), "--plot", str(tmp_path / "d.png")]
+    assert main(["parse", " ".join(words), *plot, *options]) == 0
+    output = capsys.readouterr().out
+    [[plotted, words_plotted, trees, names]] = drawn
+    (distances,) = distances_of_sentences(load_model(checkpoint), [words], ["here"])
+    expected = distances[[layer - 1 for layer in layers]]
+    assert torch.equal(plotted, expected)
+    assert words_plotted == words
+    assert trees == from_distances(expected, [6] * len(layers), decoding=decoding, batch_first=True)
+    assert names == [f"layer {layer}, {decoding}" for layer in layers]
+    assert all(distances_text(d.tolist(), words) in output for d in expected)
 
 
 def test_a_bad_layer_leaves_no_directory_for_the_plot(directory, tmp_path, capsys):
@@ -103,11 +130,15 @@ def test_a_text_becomes_a_tree_per_line(directory, tmp_path, capsys):
     assert "-LRB-cat-RRB-" in trees[3]
     assert main(["trees", str(text), *options, "--output", str(output), "--layer", "2"]) == 0
     assert output.read_text().split("\n") == trees  # the second of two layers is the default
-    tree, words = from_brackets(trees[0])
-    assert words == ["the", "cat", "sees", "the", "dog"]
+    assert main(["trees", str(text), *options, "--layer", "1"]) == 0
+    of_first = capsys.readouterr().out.split("\n")[0]
     trained = load_model(directory / "text.safetensors")
-    (distances,) = distances_of_sentences(trained, [words], ["here"])
-    assert tree == from_distances(distances[1:], [5], decoding="cky", batch_first=True)[0]
+    for layer, line in enumerate((of_first, trees[0])):
+        tree, words = from_brackets(line)
+        assert words == ["the", "cat", "sees", "the", "dog"]
+        (distances,) = distances_of_sentences(trained, [words], ["here"])
+        assert tree == from_distances(distances[[layer]], [5], decoding="cky", batch_first=True)[0]
+    assert of_first != trees[0]
     with pytest.raises(TypeError, match="sentences must be lists of words, got the text 'the cat'"):
         distances_of_sentences(trained, ["the cat"], ["here"])
 
@@ -167,10 +198,13 @@ def test_natural_text_is_split_as_the_text_of_the_model(directory, tmp_path, cap
     assert from_brackets(last)[1] == ["cats", "are", "n't", "dogs"]
 
 
-def test_the_tokenization_that_is_asked_for_is_the_one_that_is_read(directory, capsys):
+def test_the_tokenization_that_is_asked_for_is_the_one_that_is_read(directory, tmp_path, capsys):
     words = Vocabulary(["<eos>", "<unk>", "The", "the", "Cat", "cat", "."])
     path = checkpoint(directory / "cased.safetensors", words, data_dir=directory)
     options = ["parse", "The Cat", "--checkpoint", str(path), "--tokenization"]
     for tokenization, read in (("auto", "The Cat"), ("spaces", "The Cat"), ("mikolov", "the cat")):
         assert main([*options, tokenization]) == 0
         assert f"read as: {read}\n" in capsys.readouterr().out
+    (tmp_path / "text.txt").write_text("The Cat\n")
+    assert main(["trees", str(tmp_path / "text.txt"), "--tokenization", "auto", *options[2:4]]) == 0
+    assert capsys.readouterr().out == "( The Cat )\n"  # the tree has no word that the text has not

@@ -47,11 +47,12 @@ def test_brackets_around_a_single_constituent_count_for_nothing(tmp_path):
     (tmp_path / "gold.mrg").write_text("(S (NP (DT a) (NN b)) (VP (VB c) (NP (NN d))))\n")
     options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
     found = []
-    for text in ("((a b) (c d))", "((((a) b)) (((c (d)))))", "(((a b) (c d)))"):
+    texts = ("((a b) (c d))", "((((a) b)) (((c (d)))))", "(((a b) (c d)))", "((a (b)) (c (d)))")
+    for text in texts:
         (tmp_path / "trees.txt").write_text(text)
         assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
         found.append(json.loads((tmp_path / "results.json").read_text())["rows"])
-    assert found[0] == found[1] == found[2]
+    assert all(rows == found[0] for rows in found)
 
 
 def test_punctuation_of_a_treebank_is_removed_from_trees_that_have_it(tmp_path, capsys):
@@ -100,12 +101,17 @@ def test_labeled_trees_need_no_part_of_speech_tags(tmp_path, capsys):
         ("(NP () (DT d) (NN e))", "expected words, got an empty constituent"),
         ("(NP (DT) (NN e))", "expected words, got an empty constituent"),
         ("(NP (DT d) (NN e) (NN f))", "expected a tree over the 2 words of"),
+        ("((d) e", "expected matching parentheses, got 1 '(' never closed"),
+        ("(d e))", "expected one tree, got ')' at token 4, after its end"),
+        ("(d () e)", "expected words, got an empty constituent"),
+        ("(d e f)", "expected a tree over the 2 words of"),
     ],
 )
-def test_a_bad_line_among_labeled_trees_is_named(tmp_path, capsys, line, complaint):
+def test_a_bad_line_is_named_among_trees_with_labels_or_without(tmp_path, capsys, line, complaint):
     gold, trees = tmp_path / "gold.mrg", tmp_path / "trees.txt"
-    gold.write_text("(S (NP (DT a) (NN b)) (VP (VB c)))\n(NP (DT d) (NN e))\n")
-    trees.write_text(f"(S (NP (DT a) (NN b)) (VP (VB c)))\n{line}\n")
+    labeled, unlabeled = "(S (NP (DT a) (NN b)) (VP (VB c)))", "((a b) c)"
+    gold.write_text(f"{labeled}\n(NP (DT d) (NN e))\n")
+    trees.write_text(f"{labeled if 'NP' in line else unlabeled}\n{line}\n")
     assert f"trees.txt, line 2: {complaint}" in fails(capsys, "score", trees, "--treebank", gold)
 
 
@@ -113,9 +119,12 @@ def test_unlabeled_trees_may_have_constituents_that_begin_with_words(tmp_path, c
     (tmp_path / "gold.mrg").write_text(
         "(S (NP (DT a) (NN dog)) (VP (VBZ sees) (NP (DT the) (NN cat))))\n"
         "(S (DT a) (NP (JJ small) (NN dog)) (VB runs))\n"
+        "(S (RB now) (NP (DT a) (NN dog)) (VP (VBZ sees) (PRP it)))\n"
     )
     options = ["--treebank", str(tmp_path / "gold.mrg"), "--json", str(tmp_path / "results.json")]
-    (tmp_path / "trees.txt").write_text("((a dog) (sees (the cat)))\n(a (small dog) runs)\n")
+    (tmp_path / "trees.txt").write_text(
+        "((a dog) (sees (the cat)))\n(a (small dog) runs)\n(now (a dog) (sees it))\n"
+    )
     assert main(["score", str(tmp_path / "trees.txt"), *options]) == 0
     assert not capsys.readouterr().err
     assert json.loads((tmp_path / "results.json").read_text())["rows"][0]["all"]["f1_corpus"] == 1.0
