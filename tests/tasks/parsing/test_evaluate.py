@@ -31,7 +31,7 @@ def test_evaluating_a_treebank_prints_tables_and_writes_page_and_json(directory,
     for fact in (
         *(
             "3 sentences of",
-            "22 words",
+            "22 words (7.3 a sentence)",
             "1 without words",
             "removed, according to their tags",
             "section 23",

@@ -91,6 +91,12 @@ def test_brackets_around_one_constituent_need_no_label():
         assert read(text) == [sentence]
 
 
+def test_a_whole_sentence_needs_no_label():
+    (sentence,) = read("( (NP (DT The) (NN cat)) (. .) (INTJ (UH yes)) )")
+    assert (sentence.words, sentence.tree) == (["The", "cat", "yes"], ((0, 1), 2))
+    assert sentence.labeled_spans == [("NP", 0, 1)]
+
+
 def test_a_single_word_may_look_as_if_it_had_its_place_in_front():
     (sentence,) = read("( (NP (CD 1=1)) )")
     assert sentence.words == ["1=1"]
@@ -112,6 +118,7 @@ def test_very_deep_trees_are_read():
         ("()", "line 1: a bracket with neither word nor parts"),
         ("(S (NP\nPierre Vinken))", "line 2: the word 'Vinken' has no bracket with a part-of-speech tag"),
         ("(S (NN a)\n b)", "line 2: the word 'b' has no bracket with a part-of-speech tag of its own"),
+        ("((NN a)\n b)", "line 2: the word 'b' has no bracket with a part-of-speech tag of its own"),
         ("(S a\n (NN b))", "line 2: the word 'a' has no bracket with a part-of-speech tag of its own"),
         ("(S (NN a))\n(S (VP (VB 0=Wake) (RP 2=up)) (NN 1=her))", "line 2: expected words, got '0=Wake'"),
     ],
@@ -161,12 +168,12 @@ def test_a_directory_and_a_zip_file_of_it_give_the_same(tmp_path):
 
 def test_files_of_a_zip_are_in_the_order_of_those_of_a_directory(tmp_path):
     with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
-        for name, word in (("a-b/y.mrg", "second"), ("a/x.mrg", "first"), ("a/z/x.mrg", "then")):
-            path = tmp_path / "all" / name
+        for name, word in (("a-b.mrg/y.mrg", "second"), ("a/x.mrg", "first"), ("a/z/x.mrg", "then")):
+            path = tmp_path / "unpacked.zip" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(tree_of(word))
             archive.writestr(name, tree_of(word))
-    for path in (tmp_path / "all", tmp_path / "all.zip"):
+    for path in (tmp_path / "unpacked.zip", tmp_path / "all.zip"):
         words = [word for sentence in read_treebank(path).sentences for word in sentence.words]
         assert words == ["first", "then", "second"]
 
