@@ -152,14 +152,18 @@ def test_the_temperature_reaches_cky():
 
 @pytest.mark.parametrize("temperature", [10.0, 0.01])
 def test_the_trees_that_a_page_shows_are_those_that_are_scored(temperature):
-    distances = [torch.randn(1, 12) for _ in range(5)]
-    evaluation = evaluate([gold(right_branching(12))] * 5, distances, [1], temperature)
-    shown = [trace["layers"][0]["trees"]["cky"] for trace in _traces(evaluation, temperature)]
-    assert shown
-    for nodes in shown:
-        for node in nodes:
-            del node["in_true_tree"]
-        assert nodes in [nodes_of(tree) for tree in evaluation.trees[CKY]]
+    distances = [torch.randn(3, 12) for _ in range(5)]
+    evaluation = evaluate([gold(right_branching(12))] * 5, distances, [2, 3], temperature)
+    traces = _traces(evaluation, temperature)
+    assert traces
+    for trace in traces:
+        for layer, shown in zip((2, 3), trace["layers"], strict=True):
+            for decoding in DECODINGS:
+                nodes = shown["trees"][decoding]
+                for node in nodes:
+                    del node["in_true_tree"]
+                scored = evaluation.trees[TreeSource(f"layer {layer}, {decoding}", layer, decoding)]
+                assert nodes in [nodes_of(tree) for tree in scored]
 
 
 # ---- scores
