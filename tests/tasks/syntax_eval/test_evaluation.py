@@ -246,6 +246,23 @@ def test_rows_are_pooled_and_heads_are_means():
     assert section["pairs"] == 26
 
 
+def test_each_comparison_of_three_sentences_has_its_row():
+    right = dict(zip(KINDS, ((3, 1), (2, 4), (29_999, 4)), strict=True))
+    sizes = dict(zip(KINDS, (4, 4, 30_000), strict=True))
+    tallies = {
+        Key(case, kind, ""): Tally(sizes[kind], sizes[kind], sizes[kind], (count,))
+        for kind, counts in right.items()
+        for case, count in zip(("simple_npi_anim", "npi_across_anim"), counts, strict=True)
+    }
+    rows = [line for line in lines_of(tallies, ["a"]) if line["level"] == 2]
+    assert [row["accuracy"]["a"] for row in rows] == [0.75, 0.5, 29_999 / 30_000, 0.25, 1, 4 / 30_000]
+    text = results_text({"lines": rows, "notes": []})
+    assert [line.split()[-1] for line in text.splitlines()[1:]] == [
+        *("0.7500", "0.5000", "0.99997"),
+        *("0.2500", "1.0000", "0.0001"),
+    ]
+
+
 def test_published_accuracies_stand_under_the_name_of_their_model():
     (*_, row) = lines_of({Key("subj_rel", "", ""): Tally(1, 1, 1, ())}, [])
     assert row["accuracy"] == {"ON-LSTM, published": 0.66, "LSTM, published": 0.60}
