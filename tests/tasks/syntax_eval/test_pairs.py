@@ -146,6 +146,11 @@ def test_null_is_as_good_as_absent(tmp_path):
     assert read_pairs(path) == [MinimalPair("pairs", "a", "b"), MinimalPair("c", "a", "b", key="k")]
 
 
+def test_the_pairs_of_blimp_whose_sentences_are_the_same_are_read(tmp_path):
+    path = write_lines(tmp_path / "pairs.jsonl", {"sentence_good": "a", "sentence_bad": "a"})
+    assert read_pairs(path) == [MinimalPair("pairs", "a", "a")]
+
+
 def test_a_file_of_predictions_names_its_constructions(tmp_path):
     path = write_lines(
         tmp_path / "rows.jsonl",
