@@ -25,7 +25,7 @@ from tasks.language_model.task import (
     unigram_losses,
     validation_columns,
 )
-from tasks.runs.checkpoints import read_checkpoint, read_state
+from tasks.runs.checkpoints import read_checkpoint, read_state, save_tensors
 from tests.interrupts import interrupt_before
 from tests.outcome import outcome
 from tests.tasks.language_model.tiny import TINY, options, train
@@ -197,6 +197,15 @@ def test_evaluation_has_the_words_of_the_checkpoint_whatever_the_training_text_i
     options = ["--data-dir", str(moved), "--columns", "4", "--json", str(out)]
     assert main(["evaluate", "--checkpoint", str(checkpoint), *options]) == 0
     assert json.loads(out.read_text())["columns"] == 3  # of two words each
+
+
+def test_a_model_of_other_sentences_than_those_generated_now_is_refused(small_runs, tmp_path, capsys):
+    tensors, metadata = read_checkpoint(Path(small_runs["language_model"]))
+    end, first, second, *others = metadata["vocabulary"]
+    changed = tmp_path / "changed.safetensors"
+    save_tensors(changed, tensors, metadata | {"vocabulary": [end, second, first, *others]})
+    assert main(["evaluate", "--checkpoint", str(changed)]) == 2
+    assert f"{changed}: its vocabulary is not that of the sentences" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

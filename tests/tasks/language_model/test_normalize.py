@@ -39,6 +39,10 @@ def test_text_in_that_form_stays_as_it_is(text):
         ("The 'author' said ‘not this time.’", "the author said not this time"),
         ("'Not this dogs' time,' he said in the '80s.", "not this dogs time ' he said in the '80s"),
         ("I saw 'hood and the airlines ' creditors", "i saw 'hood and the airlines ' creditors"),
+        (
+            "He said 'the 'hood is nice' to the authors' friends.",
+            "he said the 'hood is nice to the authors ' friends",
+        ),
         ("They hid 'neath 'Re-Animator', not 'D-Day'.", "they hid 'neath re-animator not d-day"),
         (
             "'24' and '10,000 B.C.' in the '60s, not '60 Minutes'",

@@ -32,10 +32,17 @@ def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
 # The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
 # first but not the second.
 @pytest.mark.parametrize(
-    "losses", [(5.0, 4.0, 3.0, 3.5, 3.9, 3.1), (1.0, 3.0, 2.9, 0.5, 2.0), (1.0, 1.0, 1.0, 1.0, 1.5)]
+    ("losses", "patience"),
+    [
+        ((5.0, 4.0, 3.0, 3.5, 3.9, 3.1), 2),
+        ((1.0, 3.0, 2.9, 0.5, 2.0), 2),
+        ((1.0, 1.0, 1.0, 1.0, 1.5), 2),
+        ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0), 4),
+        ((1.0, 2.0), 0),
+    ],
 )
-def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses):
-    optimization = AveragedSGD(build(ON_LSTM), options(patience=2))
+def test_averaging_begins_where_the_loss_is_above_the_best_of_long_before(losses, patience):
+    optimization = AveragedSGD(build(ON_LSTM), options(patience=patience))
     for loss in losses:
         assert optimization.average.averaged is None
         assert not optimization.end_epoch(loss, -loss)  # training goes on from the weights themselves

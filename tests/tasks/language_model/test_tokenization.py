@@ -37,6 +37,7 @@ def split(text, words, *options):
         ("(‘The author’ laughs) 'R&D' in the '80s", "( ` The author ' laughs ) ` r&d ' in the '80s ."),
         ("The Author", "The author ."),
         ("?", "?"),
+        (")", ") ."),
         ("", ""),
     ],
 )
