@@ -176,9 +176,10 @@ def test_heat_maps_share_a_figure():
     assert len(figure.axes) == 4  # a color bar beside each
 
 
-def test_heat_map_of_other_words_is_an_error():
-    with pytest.raises(ValueError, match="T = 4 tokens"):
-        attention_figure(np.zeros((3, 3)), WORDS)
+@pytest.mark.parametrize("shape", [(3, 3), (4,), (4, 3, 1)])
+def test_heat_map_of_other_words_or_of_a_batch_is_an_error(shape):
+    with pytest.raises(ValueError, match=rf"T = 4 tokens, got {re.escape(str(shape))}"):
+        attention_figure(np.zeros(shape), WORDS)
 
 
 def test_words_are_not_read_as_formulas():
