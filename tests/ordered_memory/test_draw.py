@@ -133,7 +133,7 @@ def test_a_constituent_stands_above_the_middle_of_its_words_and_a_level_above_it
     assert 'r="4.5" fill="#b85c00"' in tree_svg(0, ["a"], sentiment={(0, 0): -0.5})
 
 
-@pytest.mark.parametrize("value", [None, 1.1, float("nan")])
+@pytest.mark.parametrize("value", [None, 1.1, -1.1, float("nan")])
 def test_a_node_without_sentiment_is_an_error(value):
     values = {(0, 0): 0.0, (1, 1): value, (0, 1): 0.0}
     with pytest.raises(ValueError, match=rf"sentiment of \(1, 1\) \('good'\) .* got {value}"):
@@ -153,6 +153,15 @@ def test_the_depth_of_an_svg_has_no_limit():
     assert svg.count("<path") == 2 * 1999
     heights = [float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)', svg)]
     assert max(heights) - min(heights) == 18 * 1998  # a level for each constituent
+
+
+def test_an_svg_of_a_tree_that_is_not_binary():
+    words, spans_of_tree = list("abcd"), [(0, 2), (0, 3), *((i, i) for i in range(4))]
+    tree, with_single_children = ((0, 1, 2), 3), (((0,), 1, 2), ((3,),))
+    assert tree_svg(tree, words).count("<path") == 5
+    assert tree_svg(with_single_children, words) == tree_svg(tree, words)
+    sentiment = dict.fromkeys(spans_of_tree, 0.5)
+    assert tree_svg(tree, words, sentiment=sentiment).count("<circle") == len(sentiment)
 
 
 def test_heat_map_has_the_root_slot_at_the_bottom():
@@ -236,6 +245,10 @@ def test_the_figure_has_a_bar_for_each_word_and_a_row_for_each_layer():
     bars = [axes for axes in figure.axes if axes.patches]
     heights = [[bar.get_height() for bar in axes.patches] for axes in bars]
     assert heights == distances.tolist()
+    for axes in bars:
+        shown = [label.get_text() for label in axes.get_xticklabels() if label.get_visible()]
+        assert shown == ["a", "$", "c"]
+    assert {axes.get_xlim() for axes in figure.axes} == {(-0.6, 2.6)}  # a word stands above its bar
     drawn = [axes for axes in figure.axes if axes.lines]
     assert [axes.get_title(loc="left") for axes in drawn] == ["layer 1", "layer 2"]
     assert [len(axes.lines) for axes in drawn] == [4, 4]
