@@ -13,35 +13,42 @@ typedef struct {
 } Team;
 EXPORT_SIZE(Team)
 
-/* Flush denormal operands and results to zero in this thread. Returns the previous mode. */
-static unsigned flush_denormals(void) {
-#ifdef __SSE__
-    enum { DENORMALS_ARE_ZERO = 0x0040, FLUSH_TO_ZERO = 0x8000 }; /* bits of the register MXCSR */
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | DENORMALS_ARE_ZERO | FLUSH_TO_ZERO);
-    return before;
-#else
-    return 0;
-#endif
+/* How this thread computes with denormals is a mode of its processor. */
+#if defined(__SSE__)
+enum { DENORMALS_ARE_ZERO = 0x0040, FLUSH_TO_ZERO = 0x8000 }; /* bits of the register MXCSR */
+enum { FLUSH_DENORMALS = DENORMALS_ARE_ZERO | FLUSH_TO_ZERO };
+
+static uint64_t read_mode(void) { return _mm_getcsr(); }
+
+static void set_mode(uint64_t mode) { _mm_setcsr((unsigned)mode); }
+#elif defined(__aarch64__)
+enum { FLUSH_DENORMALS = 1 << 24 }; /* bit FZ of the register FPCR: operands and results */
+
+static uint64_t read_mode(void) {
+    uint64_t mode;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
 }
 
-static void restore_denormals(unsigned before) {
-#ifdef __SSE__
-    _mm_setcsr(before);
+static void set_mode(uint64_t mode) { __asm__ volatile("msr fpcr, %0" : : "r"(mode)); }
 #else
-    (void)before;
+enum { FLUSH_DENORMALS = 0 };
+
+static uint64_t read_mode(void) { return 0; }
+
+static void set_mode(uint64_t mode) { (void)mode; }
 #endif
-}
 
 /* Called by every thread of the team: does the work with BLAS limited to one thread and denormals flushed to zero. */
 void run_team(void *data) {
     const Team *team = data;
     int blas_threads = team->set_blas_threads ? team->set_blas_threads(1) : 0;
-    unsigned denormals = flush_denormals();
+    uint64_t mode = read_mode();
+    set_mode(mode | FLUSH_DENORMALS); /* denormal operands and results count as zero */
     if (team->team_size)
         team->work(team->arguments, team->thread_number(), team->team_size());
     else
         team->work(team->arguments, 0, 1);
-    restore_denormals(denormals);
+    set_mode(mode);
     if (team->set_blas_threads) team->set_blas_threads(blas_threads);
 }
