@@ -1,4 +1,4 @@
-"""What the subcommands that tasks share write."""
+"""The subcommands that tasks share: what they read and write, and which options they warn of."""
 
 import re
 

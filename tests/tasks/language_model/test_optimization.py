@@ -29,8 +29,8 @@ def test_the_models_of_awd_lstm_are_trained_with_its_optimizer(model):
     assert (group["lr"], group["weight_decay"], group["momentum"]) == (0.5, 0.25, 0)
 
 
-# The fourth and fifth are compared with the first one and two only. The last is above the third, or above the
-# first but not the second.
+# With a patience of 2, the fourth and fifth losses are compared with the first one and two only, and the last
+# is above the third, or above the first but not the second. With 4, the sixth is the first that is compared.
 @pytest.mark.parametrize(
     ("losses", "patience"),
     [
