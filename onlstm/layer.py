@@ -221,20 +221,20 @@ class ONLSTM(OrderedNeurons):
         self, packed: PackedSequence, hx: State | None
     ) -> tuple[PackedSequence, State, Distances]:
         weights = self._weights()
-        if packed.data.dim() != 2:
-            raise RuntimeError(f"input must have 2 dimensions, got {packed.data.dim()}")
-        self._check_tokens(packed.data, weights[0][0], ValueError)
+        # By index: compiled by PyTorch 2.12, a PackedSequence made in the graph has no named fields.
+        data, batch_sizes, sorted_indices, unsorted_indices = packed
+        if data.dim() != 2:
+            raise RuntimeError(f"input must have 2 dimensions, got {data.dim()}")
+        self._check_tokens(data, weights[0][0], ValueError)
         check_packed(packed, "input")
         carried_size = hx[0].shape[1] if hx is not None and hx[0].dim() == 3 else None
-        batch_size = batch_size_of(packed.batch_sizes, packed.sorted_indices, carried_size)
+        batch_size = batch_size_of(batch_sizes, sorted_indices, carried_size)
         if hx is not None:
-            self._check_state(hx, batch_size, packed.data)
-        hx = reorder(hx, packed.sorted_indices)
-        reversal = reversal_of(packed.batch_sizes, packed.data) if self.bidirectional else None
-        output, state, distances = self._run(
-            packed.data, packed.batch_sizes, batch_size, hx, reversal, weights
-        )
-        state = reorder(state, packed.unsorted_indices)
+            self._check_state(hx, batch_size, data)
+        hx = reorder(hx, sorted_indices)
+        reversal = reversal_of(batch_sizes, data) if self.bidirectional else None
+        output, state, distances = self._run(data, batch_sizes, batch_size, hx, reversal, weights)
+        state = reorder(state, unsorted_indices)
         return PackedSequence(output, *packed[1:]), state, distances
 
     def _forward_padded(

@@ -244,19 +244,21 @@ class OrderedMemory(nn.Module):
     def _forward_packed(
         self, x: PackedSequence, state: OrderedMemoryState | None, num_slots: int
     ) -> OrderedMemoryOutput:
-        if x.data.dim() != 2:
-            raise ValueError(f"the data of x must have 2 axes, got shape {tuple(x.data.shape)}")
+        # By index: compiled by PyTorch 2.12, a PackedSequence made in the graph has no named fields.
+        data, batch_sizes, sorted_indices, unsorted_indices = x
+        if data.dim() != 2:
+            raise ValueError(f"the data of x must have 2 axes, got shape {tuple(data.shape)}")
         check_packed(x, "x")
-        position, lengths = unpack_indices(x.batch_sizes, x.data, x.sorted_indices)
-        shape = (x.batch_sizes.shape[0], lengths.shape[0], x.data.shape[1])
-        padded = unpack(x.data, 0, position, shape[0] * shape[1]).view(shape)
-        if x.unsorted_indices is not None:
-            padded, lengths = padded.index_select(1, x.unsorted_indices), lengths[x.unsorted_indices.cpu()]
+        position, lengths = unpack_indices(batch_sizes, data, sorted_indices)
+        shape = (batch_sizes.shape[0], lengths.shape[0], data.shape[1])
+        padded = unpack(data, 0, position, shape[0] * shape[1]).view(shape)
+        if unsorted_indices is not None:
+            padded, lengths = padded.index_select(1, unsorted_indices), lengths[unsorted_indices.cpu()]
         output, state, attention = self._run(padded, state, lengths, num_slots)
-        if x.sorted_indices is not None:
-            output = output.index_select(1, x.sorted_indices)
+        if sorted_indices is not None:
+            output = output.index_select(1, sorted_indices)
         packed = output.flatten(0, 1).index_select(0, position)
-        sequence = PackedSequence(packed, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+        sequence = PackedSequence(packed, *x[1:])
         return OrderedMemoryOutput(
             sequence, state, attention.transpose(-3, -2) if self.batch_first else attention
         )

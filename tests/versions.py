@@ -1,4 +1,4 @@
-"""What older versions of PyTorch cannot do."""
+"""What some versions of PyTorch cannot do."""
 
 import pytest
 import torch
@@ -9,6 +9,11 @@ MESSAGES_IN_GRAPHS = torch.__version__ >= (2, 13)
 SHARDED_PARTS_AGAIN = pytest.mark.skipif(
     torch.__version__ < (2, 13),
     reason="this PyTorch does not gather the weights of a sharded part when steps are computed again",
+)
+
+PACKED_FIELDS_IN_GRAPHS = pytest.mark.skipif(
+    (2, 12) <= torch.__version__ < (2, 13),
+    reason="this PyTorch cannot read a PackedSequence made within a graph by the names of its fields",
 )
 
 SORTED_IN_GRAPHS = pytest.mark.skipif(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import rnn
 
-from ordered_memory import OrderedMemoryOutput, OrderedMemoryState
+from ordered_memory import OrderedMemory, OrderedMemoryOutput, OrderedMemoryState
 from ordered_memory.backends import native
 from ordered_memory.backends.registry import BackendError
 from ordered_memory.backends.runtime import processor
@@ -58,6 +58,17 @@ def test_a_compiled_layer_takes_a_packed_sequence(enforce_sorted):
     packed = rnn.pack_padded_sequence(tokens(), lengths, enforce_sorted=enforce_sorted)
     expected = results_and_gradients(layer, layer, packed)
     assert_all_close(results_and_gradients(fullgraph(layer), layer, packed), expected)
+
+
+@QUIET
+def test_a_compiled_layer_takes_the_packed_output_of_another():
+    lower, upper = OrderedMemory(3, 4, 4, dtype=F64), OrderedMemory(4, 4, 4, dtype=F64)
+    packed = rnn.pack_padded_sequence(tokens().detach(), LENGTHS, enforce_sorted=False)
+
+    def both(packed):
+        return upper(lower(packed).output).summary
+
+    assert_close(fullgraph(both)(packed), both(packed))
 
 
 @QUIET
@@ -204,7 +215,7 @@ class OfPacked(nn.Module):
 
     def forward(self, packed):
         out = self.layer(packed)
-        return out.output.data, out.attention
+        return out.output[0], out.attention  # by index: see `PACKED_FIELDS_IN_GRAPHS`
 
 
 @QUIET
