@@ -11,7 +11,7 @@ from packaging.version import Version
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 
-@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0", "3.14.0", "3.15.0"])
+@pytest.mark.parametrize("python", ["3.11.0", "3.12.0", "3.13.0", "3.14.0"])
 def test_packages_do_not_need_a_later_patch_release_of_python(python):
     needed = {}
     pins = re.findall(r"^([\w.-]+)==(\S+)", CONSTRAINTS.read_text(), re.MULTILINE)
