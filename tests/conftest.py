@@ -45,7 +45,7 @@ settings.load_profile("reproducible")
 # closing of the terminal (SIGHUP). The tests send both signals.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # Windows has no SIGHUP
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
@@ -85,19 +85,18 @@ def kernels():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _reports_have_few_examples():
-    """Tracing as many as a report has takes longer than the tiny run that it is about."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.reporting.examples.NUM_EXAMPLES", 4)
+def _tasks_take_less_time():
+    """What many tests of the tasks do would otherwise be a small part of the time they take.
+
+    Reports of tiny runs have few examples, each of which is traced, and a parser of options is made once.
+    """
+    try:
+        from tests.commands import parsers_made_once
+    except ModuleNotFoundError:  # layers are tested without the packages of the tasks, and on Windows, too
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _parsers_of_options_are_made_once():
-    """A parser of the options of a run takes longer to make than what many tests do with it."""
-    from tests.commands import parsers_made_once
-
-    with parsers_made_once():
+        return
+    with pytest.MonkeyPatch.context() as patch, parsers_made_once():
+        patch.setattr("tasks.reporting.examples.NUM_EXAMPLES", 4)
         yield
 
 

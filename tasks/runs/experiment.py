@@ -81,7 +81,11 @@ def run_experiment(config: TrainingConfig, prepare: Callable[[], Experiment]) ->
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+    with (
+        open(os.devnull, "w", encoding="utf-8", errors="backslashreplace") as nowhere,  # takes any text
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+    ):
         yield
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.listops.__main__ import main
+from tasks.runs.experiment import _silence
 from tests import commands
 from tests.outcome import outcome
 
@@ -114,3 +115,10 @@ def test_stopping_the_first_of_two_seeds_leaves_no_process_behind(tmp_path):
     assert result.returncode == 130, result.stderr
     assert result.stderr.count("to resume: python -m tasks.listops train") == 1
     assert not (tmp_path / "runs" / "seed-2").exists()
+
+
+def test_a_process_that_says_nothing_takes_any_text(capsys):
+    with _silence():
+        print("\udcff →", file=sys.stderr)
+        print("\udcff →")
+    assert capsys.readouterr() == ("", "")
