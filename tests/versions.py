@@ -16,6 +16,11 @@ PACKED_FIELDS_IN_GRAPHS = pytest.mark.skipif(
     reason="this PyTorch cannot read a PackedSequence made within a graph by the names of its fields",
 )
 
+PROPERTIES_IN_GRAPHS = pytest.mark.skipif(
+    torch.__version__ < (2, 11),
+    reason="this PyTorch cannot compute with a property of a NamedTuple within a graph",
+)
+
 SORTED_IN_GRAPHS = pytest.mark.skipif(
     torch.__version__ < (2, 13),
     reason="this PyTorch cannot read the size of a batch packed in order within a graph",

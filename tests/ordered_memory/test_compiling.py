@@ -22,7 +22,7 @@ from tests.random_layers import (
 )
 from tests.small_memory import F64, NEEDS_NATIVE
 from tests.tolerances import assert_close
-from tests.versions import MESSAGES_IN_GRAPHS, SORTED_IN_GRAPHS
+from tests.versions import MESSAGES_IN_GRAPHS, PROPERTIES_IN_GRAPHS, SORTED_IN_GRAPHS
 
 pytestmark = [NEEDS_NATIVE, pytest.mark.usefixtures("nothing_compiled")]
 
@@ -69,6 +69,31 @@ def test_a_compiled_layer_takes_the_packed_output_of_another():
         return upper(lower(packed).output).summary
 
     assert_close(fullgraph(both)(packed), both(packed))
+
+
+def read_summary(out):
+    return out.summary
+
+
+def read_the_state(out):
+    return out.state.candidate[..., -1, :]
+
+
+@QUIET
+@pytest.mark.parametrize("read", [pytest.param(read_summary, marks=PROPERTIES_IN_GRAPHS), read_the_state])
+def test_compiled_and_exported_code_computes_with_the_summary(read):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.memory = make(bidirectional=True)
+
+        def forward(self, x):
+            return 2 * read(self.memory(x))
+
+    model, x = Model(), tokens().detach()
+    expected = 2 * model.memory(x).summary
+    assert_close(fullgraph(model)(x), expected)
+    assert_close(torch.export.export(model, (x,), strict=True).module()(x), expected)
 
 
 @QUIET
