@@ -6,6 +6,11 @@ import torch
 MESSAGES_IN_GRAPHS = torch.__version__ >= (2, 13)
 """Whether an error that a graph raises while it is captured has the message of the exception."""
 
+DROPOUT_OF_EAGER_MODE = pytest.mark.skipif(
+    torch.__version__ < (2, 13),
+    reason="with the same seed Inductor of this PyTorch draws other dropout masks than eager mode",
+)
+
 SHARDED_PARTS_AGAIN = pytest.mark.skipif(
     torch.__version__ < (2, 13),
     reason="this PyTorch does not gather the weights of a sharded part when steps are computed again",

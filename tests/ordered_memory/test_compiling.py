@@ -22,7 +22,7 @@ from tests.random_layers import (
 )
 from tests.small_memory import F64, NEEDS_NATIVE
 from tests.tolerances import assert_close
-from tests.versions import MESSAGES_IN_GRAPHS, PROPERTIES_IN_GRAPHS, SORTED_IN_GRAPHS
+from tests.versions import DROPOUT_OF_EAGER_MODE, MESSAGES_IN_GRAPHS, PROPERTIES_IN_GRAPHS, SORTED_IN_GRAPHS
 
 pytestmark = [NEEDS_NATIVE, pytest.mark.usefixtures("nothing_compiled")]
 
@@ -118,6 +118,7 @@ def test_inductor_draws_dropout_before_it_is_read():
 
 @QUIET
 @pytest.mark.slow
+@DROPOUT_OF_EAGER_MODE
 @pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"score": "additive"}])
 def test_inductor_has_the_dropout_of_eager_mode(options):
     torch.compiler.reset()
