@@ -20,7 +20,9 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         """(T, B, 8) and (B,) to (B, 5)."""
-        return self.scores(self.memory(self.lstm(x)[0], lengths=lengths).summary)
+        summary = self.memory(self.lstm(x)[0], lengths=lengths).summary
+        scores: Tensor = self.scores(summary)
+        return scores
 
 
 def main(backend: str) -> None:
