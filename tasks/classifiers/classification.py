@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -169,12 +169,20 @@ class ClassificationObjective:
         config: batch sizes, curriculum and seed.
         train: training data.
         validation: validation data.
+        augment: changes the training data of each epoch, from which `shard` then takes the batches; see
+            `ClassifierTask`.
     """
 
-    batch_options: tuple[str, ...] = ("batch_size", "curriculum_epochs", "curriculum_length")
-
-    def __init__(self, config: CurriculumConfig, train: LabeledData, validation: LabeledData) -> None:
-        self.config, self.train, self.validation = config, train, validation
+    def __init__(
+        self,
+        config: CurriculumConfig,
+        train: LabeledData,
+        validation: LabeledData,
+        augment: Callable[[LabeledData, np.random.Generator], LabeledData] | None = None,
+    ) -> None:
+        self.config, self.train, self.validation, self.augment = config, train, validation, augment
+        self.batch_options = config.batch_options
+        self.train_of_epoch = train
 
     def fingerprint(self) -> str:
         return fingerprint([self.train, self.validation])
@@ -182,13 +190,17 @@ class ClassificationObjective:
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
         lengths = self.train.sentence_lengths
         examples = examples_of_epoch(self.config, lengths, epoch)
+        if self.augment is not None:
+            rng = np.random.default_rng((self.config.seed, epoch, 1))  # not that of the batches
+            self.train_of_epoch = self.augment(self.train, rng)
         batches = bucketed_batches(lengths[examples].sum(1), batch_size, seed=self.config.seed, epoch=epoch)
         return [examples[batch] for batch in batches]
 
     def shard(self, batch: Indices, rank: int, world_size: int) -> Shard:
         indices = batch[rank::world_size]
         has_examples = len(indices) > 0  # the last batch may be smaller than the number of processes
-        return Shard(self.train.batch(indices if has_examples else batch[:1]), len(batch), has_examples)
+        examples = indices if has_examples else batch[:1]
+        return Shard(self.train_of_epoch.batch(examples), len(batch), has_examples)
 
     def validation_batches(self, world_size: int) -> Iterator[Any]:
         batches = _evaluation_indices(self.validation, self.config.evaluation_batch_size)

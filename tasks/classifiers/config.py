@@ -193,6 +193,11 @@ class CurriculumConfig(EncoderConfig):
         check_at_least(1, self, "curriculum_length")
 
     @property
+    def batch_options(self) -> tuple[str, ...]:
+        """The options that decide the training batches of an epoch."""
+        return ("batch_size", "curriculum_epochs", "curriculum_length")
+
+    @property
     def short_epochs(self) -> int:
         return self.curriculum_epochs if self.curriculum_epochs < self.epochs else 0
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
+import numpy as np
 import torch
 
 from ordered_memory.trees import check_tokens
@@ -48,6 +49,9 @@ class ClassifierTask(Generic[Config]):
         model_class: the class of the model.
         presets: returns the presets by name, given the value of `--model`; see `Subcommand`.
         load_splits: reads or generates the data of a run.
+        augment: changes the training data of an epoch at random, for example if an option says so: given the
+            configuration, the training data and a random generator, it returns data of the same lengths, in
+            the same order.
         accuracy_groups: returns the groups of test examples whose accuracy is reported: for each title of a
             table or plot, masks by name of the group. See `CROSS` for tables with two dimensions.
         read_file: reads test data in the task's file format, for `evaluate --file`.
@@ -72,6 +76,7 @@ class ClassifierTask(Generic[Config]):
     model_class: type[Classifier]
     presets: Callable[[str | None], Mapping[str, Config]]
     load_splits: Callable[[Config], Splits[LabeledData]]
+    augment: Callable[[Config, LabeledData, np.random.Generator], LabeledData] | None = None
     accuracy_groups: Callable[[Config, LabeledData], Mapping[str, Groups]] = lambda config, data: {}
     read_file: Callable[[Config, Path], LabeledData] | None = None
     pretrained: Path | None = None
@@ -170,8 +175,9 @@ class ClassifierTask(Generic[Config]):
             check_data(dataset, len(model.classes), name)
         self._sanity_check(model, splits.test)
         train, validation, test = (f"{len(dataset.labels):,}" for dataset in splits)
+        augment = None if self.augment is None else partial(self.augment, config)
         return Experiment(
-            objective=ClassificationObjective(config, splits.train, splits.validation),
+            objective=ClassificationObjective(config, splits.train, splits.validation, augment),
             model=model,
             optimization=PlateauAdam(
                 model, config, self.learning_rates(config), constant_epochs=config.curriculum_epochs

@@ -23,6 +23,10 @@ class DataConfig:
     place of --generated; None to generate or download the data."""
     generated: int = 0
     """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""
+    augment: bool = False
+    """Data augmentation: in each epoch, rename the variables of each training pair at random, and exchange
+    its formulas with a probability of 1/2, which turns < into >. The variable that the pattern of split A
+    names keeps its name."""
 
 
 @dataclass
@@ -54,6 +58,10 @@ class LogicConfig(DataConfig, ClassifierConfig):
     @property
     def data_options(self) -> tuple[str, ...]:
         return ("generated", "split")
+
+    @property
+    def batch_options(self) -> tuple[str, ...]:
+        return (*super().batch_options, "augment")
 
     @property
     def directory(self) -> Path:

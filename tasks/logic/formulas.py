@@ -32,6 +32,8 @@ RELATION_NAMES = {
     "#": "independence",
     "v": "cover",
 }
+CONVERSES = [RELATIONS.index({"<": ">", ">": "<"}.get(sign, sign)) for sign in RELATIONS]
+"""Index of the relation that holds if the two formulas are exchanged, for each relation."""
 
 WORLDS = 1 << len(VARIABLES)
 TAUTOLOGY = (1 << WORLDS) - 1

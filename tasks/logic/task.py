@@ -21,6 +21,7 @@ from tasks.logic.data import (
     read_directory,
     read_file,
     split,
+    variables_in,
 )
 from tasks.logic.download import fetch
 from tasks.logic.generator import generate, longer
@@ -56,6 +57,12 @@ def _load_splits(config: LogicConfig) -> Splits[Dataset]:
     tests = [pair for group in splits.tests for pair in group]
     chosen = (splits.train, splits.validation, tests)
     return Splits(*(Dataset(pairs, include_trees=config.needs_trees) for pairs in chosen))
+
+
+def _augment(config: LogicConfig, data: LabeledData, rng: np.random.Generator) -> LabeledData:
+    """The training pairs of an epoch; see `Dataset.augmented`."""
+    dataset = cast(Dataset, data)
+    return dataset.augmented(rng, keep=variables_in(PATTERNS[config.split])) if config.augment else dataset
 
 
 def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:
@@ -99,6 +106,7 @@ LOGIC = ClassifierTask(
     model_class=LogicModel,
     presets=presets_of,
     load_splits=_load_splits,
+    augment=_augment,
     accuracy_groups=_groups,
     read_file=lambda config, path: Dataset(read_file(path), include_trees=config.needs_trees),
     generate_test=_generate_test,

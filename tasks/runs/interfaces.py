@@ -97,7 +97,7 @@ class Objective(Protocol):
         """Load the part of a training batch that one process computes.
 
         Args:
-            batch: one of `training_batches`.
+            batch: one of those that `training_batches` has returned last.
             rank: the process, in [0, world_size).
             world_size: number of processes.
         Returns:
