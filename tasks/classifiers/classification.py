@@ -188,11 +188,11 @@ class ClassificationObjective:
         return fingerprint([self.train, self.validation])
 
     def training_batches(self, epoch: int, batch_size: int) -> Sequence[Indices]:
-        lengths = self.train.sentence_lengths
-        examples = examples_of_epoch(self.config, lengths, epoch)
         if self.augment is not None:
             rng = np.random.default_rng((self.config.seed, epoch, 1))  # not that of the batches
             self.train_of_epoch = self.augment(self.train, rng)
+        lengths = self.train_of_epoch.sentence_lengths
+        examples = examples_of_epoch(self.config, lengths, epoch)
         batches = bucketed_batches(lengths[examples].sum(1), batch_size, seed=self.config.seed, epoch=epoch)
         return [examples[batch] for batch in batches]
 

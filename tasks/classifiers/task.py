@@ -50,8 +50,7 @@ class ClassifierTask(Generic[Config]):
         presets: returns the presets by name, given the value of `--model`; see `Subcommand`.
         load_splits: reads or generates the data of a run.
         augment: changes the training data of an epoch at random, for example if an option says so: given the
-            configuration, the training data and a random generator, it returns data of the same lengths, in
-            the same order.
+            configuration, the training data and a random generator, it returns the data of the epoch.
         accuracy_groups: returns the groups of test examples whose accuracy is reported: for each title of a
             table or plot, masks by name of the group. See `CROSS` for tables with two dimensions.
         read_file: reads test data in the task's file format, for `evaluate --file`.

@@ -7,7 +7,7 @@ sequences: the left formulas, then the right ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
@@ -20,12 +20,9 @@ from tasks.classifiers.classification import LabeledData, Sentence, TokenBatch
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
-    CONVERSES,
-    IDS,
     PADDING,
     PARENTHESES,
     RELATIONS,
-    VARIABLES,
     FormulaError,
     decode,
     parse,
@@ -148,43 +145,6 @@ class Dataset(LabeledData):
             trees = batch_trees([self.nodes[row] for row in rows], tokens.shape[1])
         return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
-    def augmented(self, rng: np.random.Generator, *, keep: Collection[str] = ()) -> Dataset:
-        """Rename the variables of each pair and exchange its formulas, at random.
-
-        The relation of renamed formulas is the same; that of exchanged formulas is the converse, such as >
-        for <. Lengths and trees do not change.
-
-        Args:
-            rng: draws the names and the order, independently for each pair.
-            keep: names of variables that are not changed.
-        Returns:
-            A data set with the new pairs, in the same order.
-
-        Example:
-            >>> dataset = Dataset.from_texts([("a", "( a ( or b ) )")]).augmented(np.random.default_rng(0))
-            >>> left, right, label, _ = dataset.pairs[0]
-            >>> " ".join(decode(left)), RELATIONS[label], " ".join(decode(right))
-            ('d', '<', '( d ( or c ) )')
-        """
-        variables = bytes(IDS[name] for name in VARIABLES if name not in keep)
-        names = rng.permuted(np.tile(np.frombuffer(variables, np.uint8), (len(self), 1)), axis=1)
-        exchanged = rng.random(len(self)) < 0.5
-        pairs = []
-        for pair, new_names, exchange in zip(self.pairs, names, exchanged.tolist(), strict=True):
-            table = bytes.maketrans(variables, new_names.tobytes())
-            left, right = pair.left.translate(table), pair.right.translate(table)
-            if exchange:
-                pair = FormulaPair(right, left, CONVERSES[pair.label], pair.operations)
-            else:
-                pair = FormulaPair(left, right, pair.label, pair.operations)
-            pairs.append(pair)
-        dataset = Dataset(pairs)
-        if self.nodes is not None:
-            rows = np.arange(2 * len(self)).reshape(-1, 2)
-            rows[exchanged] = rows[exchanged, ::-1]
-            dataset.nodes = [self.nodes[row] for row in rows.flatten()]
-        return dataset
-
     def _tree(self, formula: bytes) -> Tree:
         """The true tree of a formula, which is parsed once."""
         if formula not in self._trees:
@@ -273,16 +233,6 @@ def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
     return pattern is not None and any(
         pattern.search(" ".join(decode(formula))) for formula in (pair.left, pair.right)
     )
-
-
-def variables_in(pattern: re.Pattern[str] | None) -> list[str]:
-    """Return the variables that the pattern of a split names: `a` for split A, none for the others.
-
-    Args:
-        pattern: one of PATTERNS.
-    """
-    words = [] if pattern is None else re.findall(r"\w+", pattern.pattern)
-    return [word for word in words if word in VARIABLES]
 
 
 def file_names() -> list[str]:

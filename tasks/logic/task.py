@@ -10,6 +10,7 @@ import numpy as np
 from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Groups
 from tasks.classifiers.task import ClassifierTask
+from tasks.logic.augmentation import augmented, variables_in
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import (
     MAX_OPERATIONS,
@@ -21,7 +22,6 @@ from tasks.logic.data import (
     read_directory,
     read_file,
     split,
-    variables_in,
 )
 from tasks.logic.download import fetch
 from tasks.logic.generator import generate, longer
@@ -60,9 +60,10 @@ def _load_splits(config: LogicConfig) -> Splits[Dataset]:
 
 
 def _augment(config: LogicConfig, data: LabeledData, rng: np.random.Generator) -> LabeledData:
-    """The training pairs of an epoch; see `Dataset.augmented`."""
-    dataset = cast(Dataset, data)
-    return dataset.augmented(rng, keep=variables_in(PATTERNS[config.split])) if config.augment else dataset
+    """The training pairs of an epoch; with `augment`, see `augmented`."""
+    if not config.augment:
+        return data
+    return augmented(cast(Dataset, data), rng, keep=variables_in(PATTERNS[config.split]))
 
 
 def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pooch
 import pytest
-from torch.testing import assert_close
 
 from tasks.logic import download
 from tasks.logic.data import (
@@ -18,18 +17,12 @@ from tasks.logic.data import (
     read_directory,
     read_file,
     split,
-    variables_in,
     write_directory,
 )
 from tasks.logic.formulas import RELATIONS, TABLES, TAUTOLOGY, decode, parse, relation
 from tasks.logic.generator import generate, longer
 from tasks.runs.errors import UserError
 from tests.served import served
-
-
-@pytest.fixture(scope="module")
-def groups():
-    return generate(6_000, seed=3)
 
 
 def flat(groups):
@@ -149,60 +142,6 @@ def test_splits(groups):
     assert sorted(part.train + part.validation) == sorted(kept)
     assert part.tests == tests
     assert flat(part.left_out) == [pair for pair in flat(tests) if matches(pair, PATTERNS["C"])]
-
-
-def without_names(pair):
-    """The formulas with their variables numbered by first occurrence: renaming does not change them."""
-    words = [*decode(pair.left), "|", *decode(pair.right)]
-    names = list(dict.fromkeys(word for word in words if word in TABLES))
-    return [names.index(word) if word in names else word for word in words]
-
-
-def test_augmented_pairs_are_renamed_and_exchanged(groups):
-    data = Dataset(flat(groups[0])[:500])
-    augmented = data.augmented(np.random.default_rng(1))
-    exchanged = 0
-    for pair, new in zip(data.pairs, augmented.pairs, strict=True):
-        assert new == make_pair(" ".join(decode(new.left)), " ".join(decode(new.right)))  # label, operations
-        back = new._replace(left=new.right, right=new.left)
-        assert without_names(pair) in (without_names(new), without_names(back))
-        exchanged += without_names(pair) != without_names(new)
-    assert 150 < exchanged < 350
-    assert (np.sort(augmented.sentence_lengths) == np.sort(data.sentence_lengths)).all()
-    assert augmented.labels.tolist() == [pair.label for pair in augmented.pairs]
-    assert data.augmented(np.random.default_rng(1)).pairs == augmented.pairs
-    assert data.augmented(np.random.default_rng(2)).pairs != augmented.pairs
-
-
-def test_augmentation_draws_all_names_and_orders_alike():
-    drawn = Dataset.from_texts([("a", "( a ( or b ) )")] * 6_000).augmented(np.random.default_rng(1)).pairs
-    _, counts = np.unique([" ".join(decode(pair.left + pair.right)) for pair in drawn], return_counts=True)
-    assert len(counts) == 2 * 6 * 5
-    assert counts.min() > 60  # 100 expected
-    assert counts.max() < 140
-
-
-@pytest.mark.parametrize("name", ["full", "A", "B", "C"])
-def test_augmentation_makes_no_pairs_that_a_split_leaves_out(groups, name):
-    pattern = PATTERNS[name]
-    data = Dataset(split(*groups, name).train)
-    kept = variables_in(pattern)
-    assert kept == (["a"] if name == "A" else [])
-    augmented = data.augmented(np.random.default_rng(1), keep=kept)
-    assert not any(matches(pair, pattern) for pair in augmented.pairs)
-    names = {"".join(sorted({*decode(pair.left + pair.right)} & {*"abcdef"})) for pair in augmented.pairs}
-    assert {"a", "bcde", "cdef"} <= names
-    if name == "A":  # would make some, if a were renamed
-        renamed = data.augmented(np.random.default_rng(1)).pairs
-        assert any(matches(pair, pattern) for pair in renamed)
-
-
-def test_augmented_pairs_have_their_true_trees(groups):
-    data = Dataset(flat(groups[0])[:300], include_trees=True)
-    augmented = data.augmented(np.random.default_rng(1))
-    expected = Dataset(augmented.pairs, include_trees=True).batch(range(300))
-    found = augmented.batch(range(300))
-    assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_files_come_back_as_they_were_written(tmp_path, groups):
