@@ -8,6 +8,7 @@ from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig, presets_by_model
+from tasks.listops.augmentation import Symmetry
 from tasks.listops.data import is_long_range_arena
 from tasks.runs.options import MOST_EXAMPLES, check_at_least
 
@@ -28,6 +29,9 @@ class DataConfig:
     """Number of training expressions to use, the first ones of the training data; None for all."""
     max_train_length: int = 100
     """Drop training and validation expressions with more tokens than this. Test data keep all lengths."""
+    augment: tuple[Symmetry, ...] = ()
+    """Data augmentation: how training expressions are changed at random in each epoch. `arguments` shuffles
+    the arguments of each operator, which does not change its value."""
 
 
 @dataclass
@@ -64,6 +68,10 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
     @property
     def data_options(self) -> tuple[str, ...]:
         return ("expressions", "validation_size")
+
+    @property
+    def batch_options(self) -> tuple[str, ...]:
+        return (*super().batch_options, "augment")
 
     @property
     def directory(self) -> Path:

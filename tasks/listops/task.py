@@ -12,6 +12,7 @@ from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import CROSS, Groups, by_length
 from tasks.classifiers.task import ClassifierTask
 from tasks.listops import data, download
+from tasks.listops.augmentation import augmented
 from tasks.listops.config import ListOpsConfig, presets_of
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import IDS, OPERATORS
@@ -59,6 +60,11 @@ def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
     return Dataset(dataset.expressions, include_trees=True) if config.needs_trees else dataset
 
 
+def _augment(config: ListOpsConfig, data: LabeledData, rng: np.random.Generator) -> LabeledData:
+    """The training expressions of an epoch; with `augment`, see `augmented`."""
+    return augmented(cast(Dataset, data), rng) if config.augment else data
+
+
 def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:
     """Group by length and depth, and expressions with one operator by operator and number of arguments."""
     dataset = cast(Dataset, data)
@@ -104,6 +110,7 @@ LISTOPS = ClassifierTask(
     presets=presets_of,
     load_splits=_load_splits,
     load_test=_load_test,
+    augment=_augment,
     accuracy_groups=_groups,
     read_file=_read_file,
     generate_test=_generate_test,

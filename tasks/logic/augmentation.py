@@ -3,57 +3,120 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from tasks.logic.data import Dataset, FormulaPair
-from tasks.logic.formulas import CONVERSES, IDS, VARIABLES
+from tasks.logic.data import Dataset, FormulaPair, has_pattern, matches
+from tasks.logic.formulas import AND, CLOSE, CONVERSES, DUALS, IDS, OPEN, OR, VARIABLES
+
+Symmetry = Literal["names", "formulas", "operands", "duals"]
+
+_OPEN, _CLOSE = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]])
+_OPERATORS = bytes([IDS[AND], IDS[OR]])
+_VARIABLES = bytes(IDS[name] for name in VARIABLES)
+_OTHER_OPERATOR = bytes.maketrans(_OPERATORS, _OPERATORS[::-1])
 
 
-def augmented(dataset: Dataset, rng: np.random.Generator, *, keep: Collection[str] = ()) -> Dataset:
-    """Rename the variables of each pair and exchange its formulas, at random.
+def augmented(
+    dataset: Dataset,
+    rng: np.random.Generator,
+    symmetries: Collection[Symmetry],
+    *,
+    pattern: re.Pattern[str] | None = None,
+) -> Dataset:
+    """Change each pair at random, as some symmetries of propositional logic allow.
 
-    The relation of renamed formulas is the same; that of exchanged formulas is the converse, such as > for <.
-    The length and the tree of a formula do not change.
+    The lengths and the numbers of operations of the two formulas do not change, but the formulas may be
+    exchanged.
 
     Args:
         dataset: the pairs, which are not changed.
-        rng: draws the names and the order, independently for each pair.
-        keep: names of variables that are not changed.
+        rng: draws the changes, independently for each pair.
+        symmetries: the changes to make, each of them independently of the others:
+
+            - `names`: the variables get other names, drawn from all six, the same in both formulas;
+            - `formulas`: with a probability of 1/2 the two formulas are exchanged, and so are < and >;
+            - `operands`: with a probability of 1/2, for each `and` and `or`, its operands are exchanged;
+            - `duals`: with a probability of 1/2, `and` and `or` are exchanged in both formulas, and so are <
+              and >, and | and v.
+        pattern: the pattern of a systematic split, which no pair of `dataset` has. A change that would make
+            it is left out.
     Returns:
         A data set with the new pairs, in the same order.
 
     Example:
         >>> from tasks.logic.formulas import RELATIONS, decode
         >>> dataset = Dataset.from_texts([("a", "( a ( or b ) )")])
-        >>> left, right, label, _ = augmented(dataset, np.random.default_rng(0)).pairs[0]
+        >>> new = augmented(dataset, np.random.default_rng(2), ["names", "operands", "duals"])
+        >>> left, right, label, _ = new.pairs[0]
         >>> " ".join(decode(left)), RELATIONS[label], " ".join(decode(right))
-        ('d', '<', '( d ( or c ) )')
+        ('d', '>', '( f ( and d ) )')
     """
-    variables = bytes(IDS[name] for name in VARIABLES if name not in keep)
-    names = rng.permuted(np.tile(np.frombuffer(variables, np.uint8), (len(dataset), 1)), axis=1)
-    exchanged = rng.random(len(dataset)) < 0.5
+    all_changes: dict[Symmetry, Callable[[FormulaPair, np.random.Generator], FormulaPair]] = {
+        "names": _rename_variables,
+        "formulas": _exchange_formulas,
+        "operands": partial(_exchange_operands, pattern=pattern),
+        "duals": _exchange_operators,
+    }
+    changes = [change for symmetry, change in all_changes.items() if symmetry in symmetries]
     pairs = []
-    for pair, new_names, exchange in zip(dataset.pairs, names, exchanged.tolist(), strict=True):
-        table = bytes.maketrans(variables, new_names.tobytes())
-        left, right, label = pair.left.translate(table), pair.right.translate(table), pair.label
-        if exchange:
-            left, right, label = right, left, CONVERSES[label]
-        pairs.append(FormulaPair(left, right, label, pair.operations))
-    result = Dataset(pairs)
-    if dataset.nodes is not None:
-        rows = np.arange(2 * len(dataset)).reshape(-1, 2)
-        rows[exchanged] = rows[exchanged, ::-1]
-        result.nodes = [dataset.nodes[row] for row in rows.flatten()]
-    return result
+    for pair in dataset.pairs:
+        for change in changes:
+            changed = change(pair, rng)
+            pair = pair if matches(changed, pattern) else changed
+        pairs.append(pair)
+    return Dataset(pairs, include_trees=dataset.nodes is not None)
 
 
-def variables_in(pattern: re.Pattern[str] | None) -> list[str]:
-    """Return the variables that the pattern of a split names: `a` for split A, none for the others.
+def _rename_variables(pair: FormulaPair, rng: np.random.Generator) -> FormulaPair:
+    names = bytes.maketrans(_VARIABLES, bytes(rng.permutation(bytearray(_VARIABLES))))
+    return pair._replace(left=pair.left.translate(names), right=pair.right.translate(names))
 
-    Args:
-        pattern: one of `tasks.logic.data.PATTERNS`.
-    """
-    words = [] if pattern is None else re.findall(r"\w+", pattern.pattern)
-    return [word for word in words if word in VARIABLES]
+
+def _exchange_formulas(pair: FormulaPair, rng: np.random.Generator) -> FormulaPair:
+    if rng.random() < 0.5:
+        return pair
+    return FormulaPair(pair.right, pair.left, CONVERSES[pair.label], pair.operations)
+
+
+def _exchange_operators(pair: FormulaPair, rng: np.random.Generator) -> FormulaPair:
+    if rng.random() < 0.5:
+        return pair
+    left, right = pair.left.translate(_OTHER_OPERATOR), pair.right.translate(_OTHER_OPERATOR)
+    return FormulaPair(left, right, DUALS[pair.label], pair.operations)
+
+
+def _exchange_operands(
+    pair: FormulaPair, rng: np.random.Generator, *, pattern: re.Pattern[str] | None
+) -> FormulaPair:
+    left, right = (_with_exchanged_operands(formula, rng, pattern) for formula in (pair.left, pair.right))
+    return pair._replace(left=left, right=right)
+
+
+def _with_exchanged_operands(
+    formula: bytes, rng: np.random.Generator, pattern: re.Pattern[str] | None
+) -> bytes:
+    """Exchange the operands of some operators, without recursion."""
+    open_groups: list[list[bytes]] = [[]]
+    for number in formula:
+        if number == IDS[OPEN]:
+            open_groups.append([])
+        elif number == IDS[CLOSE]:
+            group = open_groups.pop()
+            if len(group) == 3:  # left operand, operator, right operand
+                left, operator, right = group
+                exchanged = _OPEN + operator + left + _CLOSE
+                if rng.random() < 0.5 and not has_pattern(exchanged, pattern):
+                    group = [right, exchanged]
+                else:
+                    group = [left, _OPEN + operator + right + _CLOSE]
+            if group[0] in _OPERATORS:  # the operator and its right operand are joined with the left one
+                open_groups[-1] += group
+            else:
+                open_groups[-1].append(b"".join([_OPEN, *group, _CLOSE]))
+        else:
+            open_groups[-1].append(bytes([number]))
+    return open_groups[0][0]

@@ -8,6 +8,7 @@ from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig, presets_by_model
+from tasks.logic.augmentation import Symmetry
 from tasks.logic.data import SplitName
 from tasks.runs.options import MOST_EXAMPLES, check_at_least
 
@@ -23,10 +24,10 @@ class DataConfig:
     place of --generated; None to generate or download the data."""
     generated: int = 0
     """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""
-    augment: bool = False
-    """Data augmentation: in each epoch, rename the variables of each training pair at random, and exchange
-    its formulas with a probability of 1/2, which turns < into >. The variable that the pattern of split A
-    names keeps its name."""
+    augment: tuple[Symmetry, ...] = ()
+    """Data augmentation: how training pairs are changed at random in each epoch. `names` renames variables,
+    `formulas` exchanges the two formulas, `operands` those of `and` and `or`, and `duals` exchanges `and` and
+    `or`. The relation is changed accordingly. No pair gets the pattern that the split leaves out."""
 
 
 @dataclass

@@ -230,9 +230,17 @@ def matches(pair: FormulaPair, pattern: re.Pattern[str] | None) -> bool:
         pair: two formulas.
         pattern: applied to the tokens, separated by spaces; None matches nothing.
     """
-    return pattern is not None and any(
-        pattern.search(" ".join(decode(formula))) for formula in (pair.left, pair.right)
-    )
+    return has_pattern(pair.left, pattern) or has_pattern(pair.right, pattern)
+
+
+def has_pattern(formula: bytes, pattern: re.Pattern[str] | None) -> bool:
+    """Whether the pattern of a split occurs in a formula, or in a part of one.
+
+    Args:
+        formula: token ids, one byte each.
+        pattern: the same as for `matches`.
+    """
+    return pattern is not None and pattern.search(" ".join(decode(formula))) is not None
 
 
 def file_names() -> list[str]:

@@ -34,6 +34,8 @@ RELATION_NAMES = {
 }
 CONVERSES = [RELATIONS.index({"<": ">", ">": "<"}.get(sign, sign)) for sign in RELATIONS]
 """Index of the relation that holds if the two formulas are exchanged, for each relation."""
+DUALS = [RELATIONS.index({"<": ">", ">": "<", "|": "v", "v": "|"}.get(sign, sign)) for sign in RELATIONS]
+"""Index of the relation that holds if `and` and `or` are exchanged in both formulas, for each relation."""
 
 WORLDS = 1 << len(VARIABLES)
 TAUTOLOGY = (1 << WORLDS) - 1

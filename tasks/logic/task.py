@@ -10,7 +10,7 @@ import numpy as np
 from tasks.classifiers.classification import LabeledData, Splits
 from tasks.classifiers.evaluation import Groups
 from tasks.classifiers.task import ClassifierTask
-from tasks.logic.augmentation import augmented, variables_in
+from tasks.logic.augmentation import augmented
 from tasks.logic.config import LogicConfig, presets_of
 from tasks.logic.data import (
     MAX_OPERATIONS,
@@ -63,7 +63,7 @@ def _augment(config: LogicConfig, data: LabeledData, rng: np.random.Generator) -
     """The training pairs of an epoch; with `augment`, see `augmented`."""
     if not config.augment:
         return data
-    return augmented(cast(Dataset, data), rng, keep=variables_in(PATTERNS[config.split]))
+    return augmented(cast(Dataset, data), rng, config.augment, pattern=PATTERNS[config.split])
 
 
 def _groups(config: LogicConfig, data: LabeledData) -> Mapping[str, Groups]:

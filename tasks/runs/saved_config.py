@@ -114,13 +114,17 @@ def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path
         saved_value, value = getattr(saved, name), getattr(config, name)
         if saved_value != value:
             raise UserError(
-                f"{flag(name)} {_option_text(value)}: {path} was trained with {_option_text(saved_value)}"
+                f"{flag(name)} {option_text(value)}: {path} was trained with {option_text(saved_value)}"
             )
 
 
-def _option_text(value: Any) -> str:
-    """The value of an option as on the command line."""
-    return " ".join(value) if isinstance(value, tuple) else str(value)
+def option_text(value: Any) -> str:
+    """Return the value of an option as on the command line; "none" if it is an empty list.
+
+    Args:
+        value: the value, or what `config_to_dict` converts it to.
+    """
+    return (" ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
 
 
 def changed_options(

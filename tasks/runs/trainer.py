@@ -37,7 +37,7 @@ from tasks.runs.options import flag
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict, config_to_dict
+from tasks.runs.saved_config import config_from_dict, config_to_dict, option_text
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_writer
 from tasks.runs.validation import validate
@@ -122,7 +122,8 @@ class Trainer:
         for name, value in self._batch_options().items():
             saved = checkpoint["batches"].get(name, value)
             if in_epoch and value != saved:
-                raise UserError(f"{flag(name)} {value}: must stay {saved} until the end of the epoch")
+                current, before = option_text(value), option_text(saved)
+                raise UserError(f"{flag(name)} {current}: must stay {before} until the end of the epoch")
         for name, saved in checkpoint["digests"].items():  # an older version may have saved fewer
             if self.digests.get(name, saved) != saved:
                 raise UserError(
@@ -341,11 +342,12 @@ class Trainer:
         self.saved_step = self.progress.step
 
     def _batch_options(self) -> dict[str, Any]:
-        """The options that must not change within an epoch."""
+        """The options that must not change within an epoch, as JSON values."""
+        options = config_to_dict(self.config)
         return {
             "devices": self.fabric.world_size,
             "seed": self.config.seed,
-            **{name: getattr(self.config, name) for name in self.objective.batch_options},
+            **{name: options[name] for name in self.objective.batch_options},
         }
 
     def _learning_rate(self) -> float:

@@ -12,9 +12,7 @@ from tasks.classifiers.classification import check_data, digest_of_sizes, finger
 from tasks.listops.config import PRESETS
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.task import LISTOPS
-from tasks.logic.config import PRESETS as LOGIC_PRESETS
 from tasks.logic.data import Dataset as Pairs
-from tasks.logic.task import LOGIC
 from tasks.runs.checkpoints import save_tensors
 from tasks.runs.errors import UserError
 from tasks.runs.interfaces import Scores
@@ -69,20 +67,6 @@ def test_processes_share_a_batch():
         assert [part.has_examples for part in parts] == [True, True, len(batch) > 2]
         shared = [part.batch for part in parts if part.has_examples]
         assert tokens(shared) == tokens([task.train.batch(batch)])
-
-
-def test_processes_share_a_batch_of_augmented_examples_and_epochs_draw_their_own():
-    config = replace(LOGIC_PRESETS["demo"], generated=400, model="mean", curriculum_epochs=0, augment=True)
-    first, second = (LOGIC.prepare(config).objective for _ in range(2))
-    seen = []
-    for epoch in (1, 2):
-        batch = first.training_batches(epoch, 32)[0]
-        second.training_batches(epoch, 32)
-        whole = first.shard(batch, 0, 1).batch
-        parts = [objective.shard(batch, rank, 2).batch for rank, objective in enumerate((first, second))]
-        assert tokens(parts) == tokens([whole]) != tokens([first.train.batch(batch)])
-        seen.append(first.shard(np.arange(200), 0, 1).batch.tokens)
-    assert not torch.equal(*seen)
 
 
 def test_the_tokens_of_a_batch_are_limited_by_the_longer_sentence_of_each_example(monkeypatch):

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +12,6 @@ from typing import get_args
 
 import pytest
 
-from tasks.classifiers.classification import ClassificationObjective
 from tasks.classifiers.comparison import FinishedRun
 from tasks.classifiers.config import ModelName
 from tasks.logic.__main__ import main
@@ -34,8 +32,6 @@ from tasks.logic.generator import generate
 from tasks.logic.task import LEFT_OUT, load_pairs
 from tasks.runs.run_directory import RunDirectory
 from tests import commands
-from tests.interrupts import interrupt_before
-from tests.outcome import outcome
 from tests.tasks.reporting.pages import Page, embedded
 
 ROOT = Path(__file__).parents[3]
@@ -78,22 +74,6 @@ def test_a_run_leaves_everything_and_resumes_to_the_same(run, tmp_path, capsys):
     assert json.loads((again / "results.json").read_text()) == results
     assert train(again) == 2
     assert "already holds a run" in capsys.readouterr().err
-
-
-def test_a_run_with_augmented_pairs_resumes_in_the_middle_of_an_epoch(tmp_path, monkeypatch, capsys):
-    plain, once, again = tmp_path / "plain", tmp_path / "once", tmp_path / "again"
-    assert train(plain, "--model", "mean", "--epochs", "2") == 0
-    options = ("--model", "mean", "--epochs", "2", "--augment")
-    assert train(once, *options) == 0
-    steps = outcome(once)[0][0]["step"]  # of the first epoch
-    with monkeypatch.context() as patch:
-        interrupt_before(patch, ClassificationObjective, {steps + 2}, signal.SIGINT)
-        assert train(again, *options) == 130
-    assert main(["train", "--run-dir", str(again), "--resume", "--no-augment"]) == 2
-    assert "--augment False: must stay True until the end of the epoch" in capsys.readouterr().err
-    assert main(["train", "--run-dir", str(again), "--resume"]) == 0
-    assert outcome(again) == outcome(once)
-    assert outcome(once)[0][0]["train_loss"] != outcome(plain)[0][0]["train_loss"]
 
 
 def test_evaluate(run, tmp_path, capsys):
