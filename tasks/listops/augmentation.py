@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from tasks.listops.data import Dataset
 from tasks.listops.expressions import CLOSE, IDS, OPERATORS
 from tasks.listops.generator import Expression
-
-Symmetry = Literal["arguments"]
 
 _OPERATORS = frozenset(IDS[name] for name in OPERATORS)
 _CLOSE = bytes([IDS[CLOSE]])

@@ -8,9 +8,8 @@ from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig, presets_by_model
-from tasks.listops.augmentation import Symmetry
 from tasks.listops.data import is_long_range_arena
-from tasks.runs.options import MOST_EXAMPLES, check_at_least
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_values
 
 
 @dataclass
@@ -29,7 +28,7 @@ class DataConfig:
     """Number of training expressions to use, the first ones of the training data; None for all."""
     max_train_length: int = 100
     """Drop training and validation expressions with more tokens than this. Test data keep all lengths."""
-    augment: tuple[Symmetry, ...] = ()
+    augment: tuple[Literal["none", "arguments"], ...] = ("none",)
     """Data augmentation: how training expressions are changed at random in each epoch. `arguments` shuffles
     the arguments of each operator, which does not change its value."""
 
@@ -48,6 +47,7 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "expressions", largest=MOST_EXAMPLES)
+        check_values(self, "augment", "arguments or none")
         check_at_least(1, self, "validation_size", "train_size", "max_train_length")
 
     @property

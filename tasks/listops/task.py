@@ -61,8 +61,8 @@ def _for_model(config: ListOpsConfig, dataset: Dataset) -> Dataset:
 
 
 def _augment(config: ListOpsConfig, data: LabeledData, rng: np.random.Generator) -> LabeledData:
-    """The training expressions of an epoch; with `augment`, see `augmented`."""
-    return augmented(cast(Dataset, data), rng) if config.augment else data
+    """The training expressions of an epoch."""
+    return augmented(cast(Dataset, data), rng) if "arguments" in config.augment else data
 
 
 def _groups(config: ListOpsConfig, data: LabeledData) -> Mapping[str, Groups]:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from tasks.logic.data import Dataset, FormulaPair, has_pattern, matches
 from tasks.logic.formulas import AND, CLOSE, CONVERSES, DUALS, IDS, OPEN, OR, VARIABLES
-
-Symmetry = Literal["names", "formulas", "operands", "duals"]
 
 _OPEN, _CLOSE = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]])
 _OPERATORS = bytes([IDS[AND], IDS[OR]])
@@ -23,7 +20,7 @@ _OTHER_OPERATOR = bytes.maketrans(_OPERATORS, _OPERATORS[::-1])
 def augmented(
     dataset: Dataset,
     rng: np.random.Generator,
-    symmetries: Collection[Symmetry],
+    symmetries: Collection[str],
     *,
     pattern: re.Pattern[str] | None = None,
 ) -> Dataset:
@@ -46,6 +43,8 @@ def augmented(
             it is left out.
     Returns:
         A data set with the new pairs, in the same order.
+    Raises:
+        ValueError: an unknown symmetry.
 
     Example:
         >>> from tasks.logic.formulas import RELATIONS, decode
@@ -55,12 +54,15 @@ def augmented(
         >>> " ".join(decode(left)), RELATIONS[label], " ".join(decode(right))
         ('d', '>', '( f ( and d ) )')
     """
-    all_changes: dict[Symmetry, Callable[[FormulaPair, np.random.Generator], FormulaPair]] = {
+    all_changes: dict[str, Callable[[FormulaPair, np.random.Generator], FormulaPair]] = {
         "names": _rename_variables,
         "formulas": _exchange_formulas,
         "operands": partial(_exchange_operands, pattern=pattern),
         "duals": _exchange_operators,
     }
+    for symmetry in symmetries:
+        if symmetry not in all_changes:
+            raise ValueError(f"symmetries must be some of {' '.join(all_changes)}, got {symmetry!r}")
     changes = [change for symmetry, change in all_changes.items() if symmetry in symmetries]
     pairs = []
     for pair in dataset.pairs:

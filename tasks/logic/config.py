@@ -8,9 +8,8 @@ from typing import Literal
 
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig, presets_by_model
-from tasks.logic.augmentation import Symmetry
 from tasks.logic.data import SplitName
-from tasks.runs.options import MOST_EXAMPLES, check_at_least
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_values
 
 
 @dataclass
@@ -24,7 +23,7 @@ class DataConfig:
     place of --generated; None to generate or download the data."""
     generated: int = 0
     """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""
-    augment: tuple[Symmetry, ...] = ()
+    augment: tuple[Literal["none", "names", "formulas", "operands", "duals"], ...] = ("none",)
     """Data augmentation: how training pairs are changed at random in each epoch. `names` renames variables,
     `formulas` exchanges the two formulas, `operands` those of `and` and `or`, and `duals` exchanges `and` and
     `or`. The relation is changed accordingly. No pair gets the pattern that the split leaves out."""
@@ -42,6 +41,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(0, self, "generated", largest=MOST_EXAMPLES)
+        check_values(self, "augment", "one or more of names, formulas, operands and duals, or none")
 
     @property
     def unused(self) -> dict[str, str]:

@@ -60,8 +60,8 @@ def _load_splits(config: LogicConfig) -> Splits[Dataset]:
 
 
 def _augment(config: LogicConfig, data: LabeledData, rng: np.random.Generator) -> LabeledData:
-    """The training pairs of an epoch; with `augment`, see `augmented`."""
-    if not config.augment:
+    """The training pairs of an epoch."""
+    if "none" in config.augment:
         return data
     return augmented(cast(Dataset, data), rng, config.augment, pattern=PATTERNS[config.split])
 

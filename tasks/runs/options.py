@@ -82,6 +82,21 @@ def check_only_one(options: Any, *names: str) -> None:
         raise UserError(f"{words}: give one of them, not both")
 
 
+def check_values(options: Any, name: str, choices: str) -> None:
+    """Raise a UserError unless an option that takes several values has one, and `none` only by itself.
+
+    Args:
+        options: a dataclass.
+        name: name of the field, a tuple of strings.
+        choices: what the option must name, for the message.
+    """
+    values = getattr(options, name)
+    if not values:
+        raise UserError(f"{flag(name)} must name {choices}, got nothing")
+    if len(values) > 1 and "none" in values:
+        raise UserError(f"{flag(name)} none stands alone, got {' '.join(values)}")
+
+
 def check_unused(options: Any, default: Any, unused: Mapping[str, str]) -> None:
     """Raise a UserError if an option that has no effect is given.
 

@@ -119,12 +119,12 @@ def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path
 
 
 def option_text(value: Any) -> str:
-    """Return the value of an option as on the command line; "none" if it is an empty list.
+    """Return the value of an option as on the command line.
 
     Args:
         value: the value, or what `config_to_dict` converts it to.
     """
-    return (" ".join(map(str, value)) or "none") if isinstance(value, list | tuple) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def changed_options(
