@@ -70,7 +70,7 @@ def augmented(
             changed = change(pair, rng)
             pair = pair if matches(changed, pattern) else changed
         pairs.append(pair)
-    return Dataset(pairs, include_trees=dataset.nodes is not None)
+    return Dataset(pairs, include_trees=dataset.include_trees)
 
 
 def _rename_variables(pair: FormulaPair, rng: np.random.Generator) -> FormulaPair:

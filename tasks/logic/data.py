@@ -89,7 +89,7 @@ class Dataset(LabeledData):
 
     def __init__(self, pairs: Sequence[FormulaPair], *, include_trees: bool = False) -> None:
         formulas = [formula for pair in pairs for formula in (pair.left, pair.right)]
-        self.pairs = list(pairs)
+        self.pairs, self.include_trees = list(pairs), include_trees
         self._trees: dict[bytes, Tree] = {}
         self._sequences = TokenSequences(formulas)
         self.labels = np.array([pair.label for pair in pairs], dtype=np.int64)
