@@ -9,7 +9,7 @@ from typing import Literal
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig, presets_by_model
 from tasks.listops.data import is_long_range_arena
-from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_values
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_several_or_none
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ListOpsConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(1, self, "expressions", largest=MOST_EXAMPLES)
-        check_values(self, "augment", "arguments or none")
+        check_several_or_none(self, "augment", "arguments or none")
         check_at_least(1, self, "validation_size", "train_size", "max_train_length")
 
     @property

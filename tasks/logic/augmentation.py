@@ -57,7 +57,7 @@ def augmented(
     all_changes: dict[str, Callable[[FormulaPair, np.random.Generator], FormulaPair]] = {
         "names": _rename_variables,
         "formulas": _exchange_formulas,
-        "operands": partial(_exchange_operands, pattern=pattern),
+        "operands": partial(_exchange_operands, pattern=pattern),  # leaves out single exchanges, not all
         "duals": _exchange_operators,
     }
     for symmetry in symmetries:

@@ -9,7 +9,7 @@ from typing import Literal
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import TRANSFORMERS, ClassifierConfig, presets_by_model
 from tasks.logic.data import SplitName
-from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_values
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_several_or_none
 
 
 @dataclass
@@ -41,7 +41,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(0, self, "generated", largest=MOST_EXAMPLES)
-        check_values(self, "augment", "one or more of names, formulas, operands and duals, or none")
+        check_several_or_none(self, "augment", "one or more of names, formulas, operands and duals, or none")
 
     @property
     def unused(self) -> dict[str, str]:

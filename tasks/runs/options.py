@@ -82,8 +82,8 @@ def check_only_one(options: Any, *names: str) -> None:
         raise UserError(f"{words}: give one of them, not both")
 
 
-def check_values(options: Any, name: str, choices: str) -> None:
-    """Raise a UserError unless an option that takes several values has one, and `none` only by itself.
+def check_several_or_none(options: Any, name: str, choices: str) -> None:
+    """Raise a UserError unless an option has one or more values, or `none` by itself.
 
     Args:
         options: a dataclass.
@@ -184,7 +184,23 @@ def option_words(name: str, value: Any) -> list[str]:
     """
     if isinstance(value, bool):
         return [flag(name if value else f"no_{name}")]
-    return [flag(name), *map(str, value if isinstance(value, list | tuple) else (value,))]
+    return [flag(name), *_words(value)]
+
+
+def option_text(value: Any) -> str:
+    """The value of an option as on the command line.
+
+    Args:
+        value: the value; a list or tuple for an option of several values.
+    Example:
+        >>> option_text(8), option_text(("PU", "X"))
+        ('8', 'PU X')
+    """
+    return " ".join(_words(value))
+
+
+def _words(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list | tuple) else [str(value)]
 
 
 def _unused_messages(options: Any, default: Any, unused: Mapping[str, str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tasks.runs.config import COMPUTE_OPTIONS, TrainingConfig
 from tasks.runs.errors import UserError
 from tasks.runs.files import read_json
-from tasks.runs.options import flag
+from tasks.runs.options import flag, option_text
 from tasks.runs.run_directory import RunDirectory
 
 Config = TypeVar("Config")
@@ -116,15 +116,6 @@ def check_architecture(saved: TrainingConfig, config: TrainingConfig, path: Path
             raise UserError(
                 f"{flag(name)} {option_text(value)}: {path} was trained with {option_text(saved_value)}"
             )
-
-
-def option_text(value: Any) -> str:
-    """Return the value of an option as on the command line.
-
-    Args:
-        value: the value, or what `config_to_dict` converts it to.
-    """
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def changed_options(

@@ -33,11 +33,11 @@ from tasks.runs.fabric import all_reduce, gather
 from tasks.runs.files import write_json
 from tasks.runs.interfaces import Experiment, Scores
 from tasks.runs.machine import deterministic_operations, to_device
-from tasks.runs.options import flag
+from tasks.runs.options import flag, option_text
 from tasks.runs.progress import Progress, epoch_text, progress_bar, remaining_text
 from tasks.runs.record import record_start
 from tasks.runs.run_directory import RunDirectory
-from tasks.runs.saved_config import config_from_dict, config_to_dict, option_text
+from tasks.runs.saved_config import config_from_dict, config_to_dict
 from tasks.runs.stop_signals import StopSignals
 from tasks.runs.tensorboard import TensorBoardLogger, tensorboard_writer
 from tasks.runs.validation import validate

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tasks.classifiers.config import DEMO as DEMO_MODEL
 from tasks.classifiers.config import ClassifierConfig, ModelName, presets_by_model
 from tasks.runs.errors import UserError
-from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_positive, check_values
+from tasks.runs.options import MOST_EXAMPLES, check_at_least, check_positive, check_several_or_none
 
 
 @dataclass
@@ -62,7 +62,7 @@ class SentimentConfig(DataConfig, VectorsConfig, ClassifierConfig):
         check_positive(self, "encoder_learning_rate")
         if self.fine_tune and self.encoder is None:
             raise UserError("--fine-tune trains the weights of --encoder, which is not given")
-        check_values(self, "vectors", "a file, glove-6b-50d or none")
+        check_several_or_none(self, "vectors", "a file, glove-6b-50d or none")
 
     @property
     def architecture(self) -> dict[str, Any]:

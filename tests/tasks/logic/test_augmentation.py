@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 from tasks.logic.augmentation import augmented
 from tasks.logic.data import PATTERNS, Dataset, make_pair, matches, split
-from tasks.logic.formulas import CONVERSES, DUALS, RELATIONS, TABLES, decode, parse
+from tasks.logic.formulas import CONVERSES, DUALS, TABLES, decode
 
 SYMMETRIES = ("names", "formulas", "operands", "duals")
 
@@ -114,8 +114,8 @@ def test_all_possible_pairs_are_drawn_alike(texts, symmetries, count):
     drawn = augmented(data, np.random.default_rng(1), symmetries).pairs
     _, counts = np.unique([f"{pair.left} {pair.right}" for pair in drawn], return_counts=True)
     assert len(counts) == count
-    assert counts.min() > 50  # 100 expected
-    assert counts.max() < 150
+    assert counts.min() > 60  # 100 expected
+    assert counts.max() < 140
 
 
 @pytest.mark.parametrize("symmetry", SYMMETRIES)
@@ -125,6 +125,8 @@ def test_no_pair_gets_the_pattern_that_a_split_leaves_out(groups, name, symmetry
     data = Dataset(split(*groups, name).train)
     new_data = augmented(data, np.random.default_rng(1), [symmetry], pattern=pattern)
     assert not any(matches(pair, pattern) for pair in new_data.pairs)
+    names = {"".join(sorted({*decode(pair.left + pair.right)} & {*"abcdef"})) for pair in new_data.pairs}
+    assert {"a", "bcde", "cdef"} <= names
     # Without `pattern` there would be such pairs.
     free = augmented(data, np.random.default_rng(1), [symmetry])
     makes_it = {"A": {"names", "operands", "duals"}, "B": {"operands", "duals"}, "C": {"operands"}}
@@ -146,12 +148,10 @@ def test_new_pairs_have_their_true_trees(dataset):
 
 
 def test_long_formulas_are_no_problem():
-    text = "( a ( and " * 3_000 + "b" + " ) )" * 3_000
-    data = Dataset.from_texts([(text, "( not a )")])
+    data = Dataset.from_texts([("( a ( and " * 3_000 + "b" + " ) )" * 3_000, "( not a )")])
     (pair,) = augmented(data, np.random.default_rng(1), SYMMETRIES).pairs
-    sides = {max(pair.left, pair.right, key=len), min(pair.left, pair.right, key=len)}
-    assert {parse(decode(side)).operations for side in sides} == {1, 3_000}
-    assert RELATIONS[pair.label] == RELATIONS[make_pair(*(" ".join(decode(s)) for s in pair[:2])).label]
+    assert pair == make_pair(" ".join(decode(pair.left)), " ".join(decode(pair.right)))
+    assert pair.operations == 3_000
 
 
 def test_unknown_symmetries_are_refused(dataset):
