@@ -44,10 +44,11 @@ def atomic_path(path: Path) -> Iterator[Path]:
         OSError: the file cannot be written; the error's `filename` is `path`.
     Example:
         >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "a.txt"
-        >>> with atomic_path(target) as temporary:
-        ...     _ = temporary.write_text("whole")
-        >>> target.read_text()
+        >>> with tempfile.TemporaryDirectory() as directory:
+        ...     target = Path(directory) / "a.txt"
+        ...     with atomic_path(target) as temporary:
+        ...         _ = temporary.write_text("whole")
+        ...     target.read_text()
         'whole'
     """
     target = Path(os.path.realpath(path))
