@@ -6,12 +6,14 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tasks.runs.errors import UserError
 from tasks.spelling.escapes import undo_escapes
 from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer
+from tasks.sst.dataset import unlabeled_sentences
+from tasks.sst.model import SentimentModel
 from tests.tolerances import assert_close
 
 transformers = pytest.importorskip("transformers", reason="needs pip install '.[contextual]'")
@@ -143,6 +145,7 @@ def test_a_piece_knows_its_word(frozen):
     assert pieces.words[2].tolist() == [-1, 0, 0, 1, 2, 2, 3, 3, 4, -1]
     assert texts(pieces, 1) == ["[CLS]", "bad", "##ly", "[SEP]"]
     assert pieces.words[1].tolist() == [-1, 0, 0, *[-1] * 7]
+    assert [part.dtype for part in pieces] == [torch.int32, torch.int32, torch.int64]
 
 
 @pytest.mark.parametrize("word", ["\x00", "", "\u200b", "\n"])
@@ -202,6 +205,20 @@ def test_words_and_sentences_are_means_of_pieces(directory):
         assert not words[row, len(sentence) :].any()
 
 
+def test_a_mean_is_of_the_pieces_of_a_sentence_with_one_mask(frozen):
+    config = SentimentConfig(model="mean", input_dropout=0.5)
+    model, read = SentimentModel(config, frozen), []
+    model.classifier.register_forward_pre_hook(lambda module, inputs: read.append(inputs[0]))
+    batch = unlabeled_sentences(SENTENCES).batch(range(3))
+    model.eval()(batch)
+    model.train()(batch)
+    _, expected = frozen(frozen.tokenizer.tokenize(SENTENCES))
+    assert_close(read[0], expected)
+    kept = read[1] != 0
+    assert 0 < kept.sum() < kept.numel()
+    assert_close(read[1], 2 * kept * expected)
+
+
 def test_neither_batch_mates_nor_padding_matter(frozen):
     together = frozen(frozen.tokenizer.tokenize(SENTENCES))
     for row, sentence in enumerate(SENTENCES):
@@ -247,6 +264,7 @@ def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     other.load_state_dict(module.state_dict())
     assert torch.equal(module.eval()(pieces)[0], other.eval()(pieces)[0])
     assert other.fingerprint == ContextualEmbedding(str(directory)).fingerprint
+    assert {weight.dtype for weight in other.double().parameters()} == {torch.float64}
 
 
 @pytest.mark.parametrize("name", ["Albert", "SqueezeBert", "Longformer"])
@@ -277,12 +295,16 @@ def test_an_encoder_that_mixes_words_with_padding_is_warned_of(fine_tune, direct
     )
     transformers.FNetModel(config).save_pretrained(tmp_path)
     write_tokenizer(tmp_path)
-    assert ContextualEmbedding(str(tmp_path), fine_tune=fine_tune).encoder.training == fine_tune
-    warned = capsys.readouterr().err
-    assert warned.startswith(
-        f"warning: --encoder {tmp_path}: padding changes the vectors of words, by up to "
+    module = ContextualEmbedding(str(tmp_path), fine_tune=fine_tune)
+    assert module.encoder.training == fine_tune
+    module.eval()
+    alone, _ = module(module.tokenizer.tokenize([["a", "b"]]))
+    padded, _ = module(module.tokenizer.tokenize([["a", "b"], ["a"] * (LONGEST - 2)]))
+    change = ((padded[0, :2] - alone[0]).abs().max() / alone.abs().max()).item()
+    assert capsys.readouterr().err == (
+        f"warning: --encoder {tmp_path}: padding changes the vectors of words, by up to {100 * change:.2f} % "
+        "of the largest entry, so results depend on the other sentences of a batch\n"
     )
-    assert warned.endswith(" % of the largest entry, so results depend on the other sentences of a batch\n")
     assert ContextualEmbedding(str(directory), fine_tune=fine_tune).encoder.training == fine_tune
     assert not capsys.readouterr().err
 
@@ -314,6 +336,12 @@ def lacks_weights(path):
     save_file({name: value for name, value in loaded.items() if "layer.1" not in name}, weights)
 
 
+def pickles_weights(path):
+    weights = path / "model.safetensors"
+    torch.save(load_file(weights), path / "pytorch_model.bin")
+    weights.unlink()
+
+
 def encodes_and_decodes(path):
     sizes = {f"{part}_{of}": 2 for part in ("encoder", "decoder") for of in ("layers", "attention_heads")}
     config = transformers.BartConfig(vocab_size=len(PIECES), d_model=8, **sizes)
@@ -338,6 +366,7 @@ def replace(name, content):
         (replace("config.json", b"{"), "not an encoder that transformers can load"),
         (replace("config.json", b'{"model_type": "vit"}'), "not an encoder that transformers can load"),
         (lambda path: (path / "model.safetensors").unlink(), "can load .*model.safetensors"),
+        (pickles_weights, "can load .*model.safetensors"),
         (replace("model.safetensors", b"cut"), "not an encoder that transformers can load"),
         (lacks_weights, r"weights lack encoder\.layer\.1\."),
         (encodes_and_decodes, "a bart is not a text encoder"),
