@@ -130,6 +130,11 @@ def test_typed_text_is_split_as_the_treebank(text, words):
     assert SentimentModel.read_text(text).words_of(0) == words.split()
 
 
+def test_half_a_surrogate_pair_is_no_text():
+    with pytest.raises(UserError, match=r"the sentence: expected Unicode text, got '\\ud800' as character 6"):
+        SentimentModel.read_text("good \ud800")
+
+
 def test_fixed_vectors_are_saved_and_not_trained():
     model = SentimentModel(SMALL, WordEmbedding(["good"], 6))
     assert "embedding.weight" in model.state_dict()
