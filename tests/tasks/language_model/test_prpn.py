@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from tasks.language_model.config import LanguageModelConfig, presets_of
+from tasks.language_model.config import LanguageModelConfig
 from tasks.language_model.model import Trained, build_model
 from tasks.language_model.optimization import build_optimization
 from tasks.language_model.prpn import PRPN, ReadingLayer, memory_gates, structured_attention
@@ -23,10 +23,10 @@ NO_DROPOUT = dict.fromkeys([f"{name}_dropout" for name in ("input", "hidden", "o
 SLOTS, LOOK_BACK = 4, 2
 
 
-def small_model(**options):
+def small_model(num_layers=2, **options):
     """Weights large enough for gates between open and shut."""
     torch.manual_seed(0)
-    model = PRPN(11, 6, 8, 2, num_slots=SLOTS, look_back=LOOK_BACK, **NO_DROPOUT | options).double()
+    model = PRPN(11, 6, 8, num_layers, num_slots=SLOTS, look_back=LOOK_BACK, **NO_DROPOUT | options).double()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.normal_(std=0.05 if name.startswith("parser.distances") else 0.5)
@@ -45,6 +45,7 @@ class Transcription:
 
     def __init__(self, model):
         self.weights = {name: value.numpy() for name, value in model.state_dict().items()}
+        self.num_layers = len(model.readers)
 
     def linear(self, name, x):
         return self.weights[f"{name}.weight"] @ x + self.weights.get(f"{name}.bias", 0.0)
@@ -68,7 +69,7 @@ class Transcription:
         kernel, bias = (self.weights[f"parser.convolution.{name}"] for name in ("weight", "bias"))
         d, logits, gates_seen = [], [], []
         nothing = [np.zeros(8)] * SLOTS  # the last is the initial state; the gates are shut on the others
-        tapes = [(list(nothing), list(nothing)) for _ in range(2)]
+        tapes = [(list(nothing), list(nothing)) for _ in range(self.num_layers)]
         for t in range(len(words)):
             window = [embedded[i] if i >= 0 else np.zeros(6) for i in range(t - LOOK_BACK, t + 1)]
             h = bias + sum(kernel[:, :, i] @ e for i, e in enumerate(window))
@@ -84,7 +85,7 @@ class Transcription:
                 name = f"readers.{layer}"
                 key = self.linear(f"{name}.key_input", x) + self.linear(f"{name}.key_hidden", hidden[-1])
                 last = hidden[-SLOTS:], cells[-SLOTS:]
-                if layer == 1:
+                if layer == self.num_layers - 1:
                     before = last[0]
                 h, c = self.mean(key, last[0], open_to, *last)
                 parts = self.norm(f"{name}.input.1", self.linear(f"{name}.input.0", x))
@@ -101,8 +102,9 @@ class Transcription:
         return np.array(logits), np.array(d), np.array(gates_seen)
 
 
-def test_the_model_is_the_equations():
-    model = small_model()
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_the_model_is_the_equations(num_layers):
+    model = small_model(num_layers)
     tokens = torch.randint(11, (9, 3))
     logits, distances = model(tokens).logits, model.syntactic_distances(tokens)
     assert distances.shape == (1, 9, 3)
@@ -219,6 +221,18 @@ def test_every_dropout_changes_training_and_not_evaluation():
         assert_close(model.eval()(tokens).logits, expected)
 
 
+def test_hidden_dropout_is_on_the_output_of_each_layer_except_the_last():
+    tokens = torch.randint(11, (6, 2))
+    expected, found = (small_model(hidden_dropout=dropout)(tokens) for dropout in (0.0, 1.0))
+    for before, after in zip(expected.state[0], found.state[0], strict=True):
+        assert_close(after, before)
+    model = small_model()
+    with torch.no_grad():  # a second layer that does not see its input
+        for name in ("key_input", "input.0"):
+            model.get_parameter(f"readers.1.{name}.weight").zero_()
+    assert_close(found.logits, model(tokens).logits)
+
+
 # ---- in the tasks
 
 
@@ -285,12 +299,6 @@ def test_adam_has_the_options_of_the_run():
     (group,) = optimization.optimizer.param_groups
     assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
     assert optimization.state_dict()["scheduler"]["patience"] == 7
-
-
-def test_the_papers_sizes():
-    paper = presets_of("prpn")["paper"]
-    assert (paper.embedding_size, paper.hidden_size, paper.num_layers) == (800, 1200, 2)
-    assert (paper.num_slots, paper.look_back, paper.batch_size, paper.bptt) == (15, 5, 64, 35)
 
 
 SIZES = ("vocabulary_size", "embedding_size", "hidden_size", "num_layers", "num_slots", "look_back")
