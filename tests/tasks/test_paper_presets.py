@@ -7,6 +7,7 @@ import pytest
 from onlstm.language_model import LanguageModel
 from tasks.language_model.config import presets_of as language_model
 from tasks.language_model.optimization import RESTART_EPOCH
+from tasks.language_model.prpn import PRPN
 from tasks.listops.config import presets_of as listops
 from tasks.logic.config import presets_of as logic
 from tasks.sst.config import presets_of as sst
@@ -82,3 +83,32 @@ def test_on_lstm_as_a_language_model():
     assert len(options.keys() & defaults) == 10
     for name in options.keys() & defaults:
         assert defaults[name].default == options[name], name
+
+
+def test_prpn():
+    sizes = {"embedding_size": 800, "hidden_size": 1200, "num_layers": 2, "num_slots": 15, "look_back": 5}
+    of_the_model = sizes | {
+        "tied": True,
+        "embedding_dropout": 0.0,
+        "input_dropout": 0.7,
+        "hidden_dropout": 0.5,
+        "output_dropout": 0.7,
+    }
+    options = of_the_model | {
+        "weight_dropout": 0.5,
+        "activation_regularization": 0.0,
+        "temporal_regularization": 0.0,
+        "learning_rate": 0.003,
+        "weight_decay": 1e-6,
+        "gradient_clip": 1.0,
+        "patience": 2,
+        "batch_size": 64,
+        "bptt": 35,
+        "epochs": 100,
+    }
+    paper = language_model("prpn")["paper"]
+    assert paper.model == "prpn"
+    assert {name: getattr(paper, name) for name in options} == options
+    defaults = inspect.signature(PRPN.__init__).parameters
+    expected = of_the_model | {"recurrent_dropout": 0.5}
+    assert {name: defaults[name].default for name in expected} == expected
