@@ -2,10 +2,13 @@
 
 import json
 import math
+import re
+import shutil
 import signal
 import subprocess
 import sys
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -15,17 +18,19 @@ from torch.nn.functional import cross_entropy
 from ordered_memory.trees import spans
 from tasks.language_model.__main__ import main
 from tasks.language_model.config import LanguageModelConfig
-from tasks.language_model.corpus import generate_splits
+from tasks.language_model.corpus import generate_splits, load_corpus
 from tasks.language_model.model import load_model
-from tasks.language_model.report import results_text
-from tasks.language_model.samples import LONGEST, sample_sentences
+from tasks.language_model.report import results_text, write_run_report
+from tasks.language_model.samples import EMPTY, LONGEST, sample_sentences
 from tasks.language_model.task import (
     LanguageModelingObjective,
     perplexity,
     unigram_losses,
     validation_columns,
 )
+from tasks.reporting.rendering import cell
 from tasks.runs.checkpoints import read_checkpoint, read_state, save_tensors
+from tasks.runs.run_directory import RunDirectory
 from tests.interrupts import interrupt_before
 from tests.outcome import outcome
 from tests.tasks.language_model.tiny import TINY, options, train
@@ -344,6 +349,25 @@ def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_ru
         tree = trees[tuple(trace["tokens"])]
         assert {(node["first"], node["last"]) for node in trace["true_nodes"]} == set(spans(tree))
         assert [layer["name"] for layer in trace["layers"]] == ["layer 1", "layer 2"]
+
+
+@pytest.mark.parametrize("reached", [46.0, 47.0])
+def test_the_report_has_results_samples_and_options_and_says_if_words_before_do_not_help(
+    small_runs, tmp_path, reached
+):
+    run = RunDirectory(Path(shutil.copytree(small_runs["language_model_run"], tmp_path / "run")))
+    trained, results = load_model(Path(small_runs["language_model"])), run.read_results()
+    results |= {"test_perplexity": reached, "test_unigram_perplexity": 47.0, "test_unknown": 1234}
+    write_run_report(run, trained, results, load_corpus(trained.config).validation, 3)
+    text = run.report.read_text()
+    assert ("has not learned to use the preceding words" in text) == (reached == 47.0)
+    assert f"Test perplexity {reached:.2f} on {results['test_tokens']:,} words" in text
+    cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", text)
+    values = (reached, 47.0, results["test_loss"], results["test_tokens"], 1234)
+    assert cells[cells.index("test") :][:6] == ["test", *map(cell, values)]
+    assert cells[cells.index("chunk_size") + 1] == "2"
+    drawn = [" ".join(words) or EMPTY for words in sample_sentences(trained)]
+    assert [unescape(sample) for sample in re.findall("<li>(.*)</li>", text)] == drawn
 
 
 def test_the_report_of_an_lstm_has_samples_but_no_trees(tmp_path):
