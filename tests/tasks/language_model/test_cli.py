@@ -325,7 +325,8 @@ def test_generated_sentences_are_printed_or_written(small_runs, tmp_path, capsys
     options = ["generate", "--checkpoint", small_runs["language_model"], "--count", "130", "--seed", "2"]
     assert main(options) == 0
     printed = capsys.readouterr().out
-    assert printed.count("\n") == 130
+    sentences = sample_sentences(load_model(Path(small_runs["language_model"])), seed=2, count=130)
+    assert printed == "".join(f"{' '.join(words)}\n" for words in sentences)
     assert main([*options, "--output", str(tmp_path / "text.txt")]) == 0
     assert (tmp_path / "text.txt").read_text() == printed
     given = {"seed": 2, "count": 130, "start": ["the"], "temperature": 0.5, "max_words": 3}
@@ -337,6 +338,8 @@ def test_generated_sentences_are_printed_or_written(small_runs, tmp_path, capsys
     assert "'zebra' is not in the vocabulary" in capsys.readouterr().err
     assert main([*options, "--start", "the <eos>"]) == 2
     assert "the start: expected no <eos>, which is added at the end" in capsys.readouterr().err
+    assert main([*options, "--start", "the \ud800"]) == 2
+    assert "--start: expected Unicode text, got '\\ud800' as character 5" in capsys.readouterr().err
 
 
 def test_the_report_has_trees_of_validation_sentences_and_the_true_ones(small_runs):
