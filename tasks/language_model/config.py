@@ -228,7 +228,5 @@ def presets_of(model: str | None) -> dict[str, LanguageModelConfig]:
         return PRPN_PRESETS
     if model != "lstm":
         return PRESETS
-    sizes = {"small": 412, "demo": 124}
-    return PRESETS | {
-        name: replace(PRESETS[name], model="lstm", hidden_size=size) for name, size in sizes.items()
-    }
+    sizes = {"paper": PAPER.hidden_size, "small": 412, "demo": 124}
+    return {name: replace(PRESETS[name], model="lstm", hidden_size=size) for name, size in sizes.items()}

@@ -1,10 +1,11 @@
 """The options of language modeling: their bounds, and which of them have an effect."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tasks.language_model.config import LanguageModelConfig
+from tasks.language_model.config import LanguageModelConfig, presets_of
 from tasks.runs.errors import UserError
 
 SIZES = ("embedding_size", "hidden_size", "num_layers", "chunk_size", "num_slots", "look_back", "bptt")
@@ -96,3 +97,13 @@ def test_model_and_text_decide_which_options_have_an_effect(options, unused):
     assert config.architecture.keys() == (sizes | {"model", "tied", "min_count"}) - unused
     assert all(value == getattr(config, name) for name, value in config.architecture.items())
     assert config.draws_data == ("data_dir" not in options)
+
+
+@pytest.mark.parametrize("model", ["onlstm", "lstm", "prpn"])
+def test_the_presets_of_a_model_are_its_own(model):
+    presets = presets_of(model)
+    assert list(presets) == ["paper", "small", "demo"]  # the default first
+    for name, preset in presets.items():
+        assert (preset.preset, preset.model) == (name, model)
+        replace(preset, data_dir=None if name == "demo" else Path("text")).check()
+    assert presets_of(None) == presets_of("onlstm")
