@@ -73,6 +73,7 @@ def test_on_lstm_as_a_language_model():
         "gradient_clip": 0.25,
         "patience": 5,
         "batch_size": 20,
+        "evaluation_batch_size": 10,
         "bptt": 70,
         "epochs": 1_000,
     }
