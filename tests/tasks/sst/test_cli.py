@@ -19,7 +19,7 @@ from tasks.sst.stats import stats_text
 from tests.commands import refusal
 from tests.interrupts import interrupt_before
 from tests.tasks.reporting.pages import embedded
-from tests.tasks.sst import test_contextual
+from tests.tasks.sst.tiny_encoder import write_encoder
 
 TINY = [
     *("--generated", "60", "--vectors", "none", "--epochs", "1", "--batch-size", "64", "--classes", "5"),
@@ -250,17 +250,16 @@ def test_files_of_vectors(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("fine_tune", [False, True])
-def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
-    monkeypatch.setattr(test_contextual, "LONGEST", 200)
+def test_a_contextual_encoder(tmp_path, capsys, fine_tune):
     encoder = tmp_path / "encoder"
     encoder.mkdir()
-    test_contextual.write_encoder(encoder)
+    write_encoder(encoder, longest=200)
     options = ["--encoder", str(encoder), *(["--fine-tune"] if fine_tune else [])]
     assert train(tmp_path / "run", *options, "--phrases", "sentences") == 0
     assert train(tmp_path / "alone", *options, "--phrases", "sentences", "--model", "mean") == 0
     checkpoint = ["--checkpoint", str(tmp_path / "run" / "best.safetensors")]
     assert main(["predict", "a film", *checkpoint]) == 0
-    test_contextual.write_encoder(encoder, seed=1)
+    write_encoder(encoder, seed=1, longest=200)
     assert main(["predict", "a film", *checkpoint]) == 2
     assert "has changed since training" in capsys.readouterr().err
     before = (tmp_path / "run" / "config.json").read_text()
@@ -269,11 +268,10 @@ def test_a_contextual_encoder(tmp_path, capsys, monkeypatch, fine_tune):
     assert (tmp_path / "run" / "config.json").read_text() == before
 
 
-def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(test_contextual, "LONGEST", 200)
+def test_a_model_over_a_frozen_encoder_is_fine_tuned(tmp_path, capsys):
     encoder = tmp_path / "encoder"
     encoder.mkdir()
-    test_contextual.write_encoder(encoder)
+    write_encoder(encoder, longest=200)
     options = ["--encoder", str(encoder), "--phrases", "sentences"]
     assert train(tmp_path / "frozen", *options) == 0
     frozen = tmp_path / "frozen" / "best.safetensors"

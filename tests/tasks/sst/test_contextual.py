@@ -14,50 +14,14 @@ from tasks.sst.config import SentimentConfig
 from tasks.sst.contextual import ContextualEmbedding, PieceTokenizer
 from tasks.sst.dataset import unlabeled_sentences
 from tasks.sst.model import SentimentModel
+from tests.tasks.sst.tiny_encoder import LONGEST, PIECES, import_transformers, write_encoder, write_tokenizer
 from tests.tolerances import assert_close
 
-transformers = pytest.importorskip("transformers", reason="needs pip install '.[contextual]'")
+transformers = import_transformers()
 ByteLevel = pytest.importorskip("tokenizers.pre_tokenizers").ByteLevel
+pytestmark = pytest.mark.usefixtures("no_network")
 
-PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"()/\"',", "a", "good", "bad", "##ly", "film", "##s"]
-LONGEST = 12
 SENTENCES = [["a", "good", "film"], ["Badly"], ["films", ",", "goodly", "films", ","]]
-
-
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch, tmp_path):
-    def refuse(host, *_, **__):
-        raise OSError(f"no network in tests: {host}")
-
-    monkeypatch.setattr("socket.getaddrinfo", refuse)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-
-
-def write_tokenizer(directory, pieces=PIECES):
-    vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    transformers.BertTokenizer(vocab=vocabulary, model_max_length=LONGEST).save_pretrained(directory)
-
-
-def write_encoder(directory, seed=0, **options):
-    torch.manual_seed(seed)
-    config = transformers.BertConfig(
-        vocab_size=len(PIECES),
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=LONGEST,
-        initializer_range=0.5,
-        **options,
-    )
-    transformers.BertModel(config).save_pretrained(directory)
-    write_tokenizer(directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return write_encoder(tmp_path_factory.mktemp("encoder"))
 
 
 @pytest.fixture

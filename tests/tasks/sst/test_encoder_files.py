@@ -9,10 +9,10 @@ import pytest
 from tasks.runs.errors import UserError
 from tasks.sst.contextual import ContextualEmbedding
 from tasks.sst.encoder_files import find_encoder
-from tests.tasks.sst import test_contextual
+from tests.tasks.sst.tiny_encoder import import_transformers
 
-_no_network = test_contextual._no_network
-directory = test_contextual.directory
+import_transformers()
+pytestmark = pytest.mark.usefixtures("no_network")
 
 
 @pytest.mark.parametrize("name", ["nobody/no-such-encoder", "no-such-encoder"])
