@@ -15,6 +15,6 @@ def no_network(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
+def encoder_directory(tmp_path_factory):
     """An encoder that tests must not change."""
     return write_encoder(tmp_path_factory.mktemp("encoder"))

@@ -25,14 +25,14 @@ SENTENCES = [["a", "good", "film"], ["Badly"], ["films", ",", "goodly", "films",
 
 
 @pytest.fixture
-def frozen(directory):
-    return ContextualEmbedding(str(directory))
+def frozen(encoder_directory):
+    return ContextualEmbedding(str(encoder_directory))
 
 
 @pytest.fixture
-def copy(directory, tmp_path):
+def copy(encoder_directory, tmp_path):
     """A copy of the encoder that a test may spoil."""
-    return shutil.copytree(directory, tmp_path / "copy")
+    return shutil.copytree(encoder_directory, tmp_path / "copy")
 
 
 def test_an_encoder_that_states_no_limit_reads_as_many_pieces_as_it_has_positions(copy, tmp_path):
@@ -50,12 +50,12 @@ def test_an_encoder_reads_no_more_pieces_than_it_has_positions(stated, limit, tm
     assert PieceTokenizer(str(tmp_path)).max_pieces == limit
 
 
-def test_an_encoder_that_is_stored_in_16_bits_computes_in_32(directory, copy):
-    encoder = transformers.AutoModel.from_pretrained(directory, local_files_only=True)
+def test_an_encoder_that_is_stored_in_16_bits_computes_in_32(encoder_directory, copy):
+    encoder = transformers.AutoModel.from_pretrained(encoder_directory, local_files_only=True)
     encoder.half().save_pretrained(copy)
     module = ContextualEmbedding(str(copy))
     vectors, _ = module(module.tokenizer.tokenize(SENTENCES))
-    expected, _ = ContextualEmbedding(str(directory))(module.tokenizer.tokenize(SENTENCES))
+    expected, _ = ContextualEmbedding(str(encoder_directory))(module.tokenizer.tokenize(SENTENCES))
     assert vectors.dtype == torch.float32
     torch.testing.assert_close(vectors, expected, rtol=0, atol=0.05)
 
@@ -129,12 +129,12 @@ def test_a_space_that_is_not_ascii_cuts_no_word(frozen):
     assert frozen.tokenizer.tokenize([["good\u00a0film", "a"]]).words.tolist() == [[-1, 0, 0, 1, -1]]
 
 
-def test_the_longest_sentence_that_fits_and_one_that_does_not(frozen, directory):
+def test_the_longest_sentence_that_fits_and_one_that_does_not(frozen, encoder_directory):
     fitting = ["a"] * (LONGEST - 2)
     assert frozen(frozen.tokenizer.tokenize([fitting]))[0].shape == (1, LONGEST - 2, 8)
     with pytest.raises(UserError, match=rf"at most {LONGEST} word pieces.* 13 that begins 'a a"):
         frozen.tokenizer.tokenize([["good"], [*fitting, "a"]])
-    assert PieceTokenizer(str(directory)).max_pieces == LONGEST
+    assert PieceTokenizer(str(encoder_directory)).max_pieces == LONGEST
 
 
 def test_a_byte_level_encoder_reads_words_one_by_one_up_to_its_limit(tmp_path):
@@ -153,9 +153,9 @@ def test_nothing_to_read_is_an_error(frozen, sentences):
         frozen.tokenizer.tokenize(sentences)
 
 
-def test_words_and_sentences_are_means_of_pieces(directory):
-    module = ContextualEmbedding(str(directory))
-    encoder = transformers.AutoModel.from_pretrained(directory, local_files_only=True)
+def test_words_and_sentences_are_means_of_pieces(encoder_directory):
+    module = ContextualEmbedding(str(encoder_directory))
+    encoder = transformers.AutoModel.from_pretrained(encoder_directory, local_files_only=True)
     words, sentences = module(module.tokenizer.tokenize(SENTENCES))
     assert words.shape == (3, 5, module.embedding_size)
     for row, sentence in enumerate(SENTENCES):
@@ -206,8 +206,8 @@ def test_a_frozen_encoder_is_no_part_of_the_model_but_moves_with_it(frozen):
     assert model.to("meta")[0].encoder.embeddings.word_embeddings.weight.is_meta
 
 
-def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
-    module = ContextualEmbedding(str(directory), fine_tune=True)
+def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(encoder_directory):
+    module = ContextualEmbedding(str(encoder_directory), fine_tune=True)
     pieces = module.tokenizer.tokenize(SENTENCES)
     assert not torch.equal(module(pieces)[0], module(pieces)[0])
     with_graph = []
@@ -224,10 +224,10 @@ def test_a_fine_tuned_encoder_is_trained_with_its_dropout_and_saved(directory):
     with torch.no_grad():
         for weight in module.parameters():
             weight.add_(0.1 * torch.randn_like(weight))
-    other = ContextualEmbedding(str(directory), fine_tune=True)
+    other = ContextualEmbedding(str(encoder_directory), fine_tune=True)
     other.load_state_dict(module.state_dict())
     assert torch.equal(module.eval()(pieces)[0], other.eval()(pieces)[0])
-    assert other.fingerprint == ContextualEmbedding(str(directory)).fingerprint
+    assert other.fingerprint == ContextualEmbedding(str(encoder_directory)).fingerprint
     assert {weight.dtype for weight in other.double().parameters()} == {torch.float64}
 
 
@@ -253,7 +253,9 @@ def test_encoders_call_their_poolers_in_several_ways(name, tmp_path):
 
 
 @pytest.mark.parametrize("fine_tune", [False, True])
-def test_an_encoder_that_mixes_words_with_padding_is_warned_of(fine_tune, directory, tmp_path, capsys):
+def test_an_encoder_that_mixes_words_with_padding_is_warned_of(
+    fine_tune, encoder_directory, tmp_path, capsys
+):
     config = transformers.FNetConfig(
         vocab_size=len(PIECES), hidden_size=8, num_hidden_layers=1, intermediate_size=8, pad_token_id=0
     )
@@ -269,7 +271,7 @@ def test_an_encoder_that_mixes_words_with_padding_is_warned_of(fine_tune, direct
         f"warning: --encoder {tmp_path}: padding changes the vectors of words, by up to {100 * change:.2f} % "
         "of the largest entry, so results depend on the other sentences of a batch\n"
     )
-    assert ContextualEmbedding(str(directory), fine_tune=fine_tune).encoder.training == fine_tune
+    assert ContextualEmbedding(str(encoder_directory), fine_tune=fine_tune).encoder.training == fine_tune
     assert not capsys.readouterr().err
 
 
@@ -346,7 +348,7 @@ def test_a_directory_that_is_no_encoder_is_refused(copy, spoil, message):
     assert "\n" not in str(caught.value)
 
 
-def test_without_transformers_the_error_says_what_to_install(directory, monkeypatch):
+def test_without_transformers_the_error_says_what_to_install(encoder_directory, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UserError, match=r"--encoder needs transformers: pip install '\.\[contextual\]'"):
-        ContextualEmbedding(str(directory))
+        ContextualEmbedding(str(encoder_directory))

@@ -62,11 +62,11 @@ def test_a_package_without_an_encoder_is_refused(tmp_path, monkeypatch):
         find_encoder("unlisted")
 
 
-def test_an_installed_package_with_an_archive_is_unpacked_once(directory, tmp_path, monkeypatch):
+def test_an_installed_package_with_an_archive_is_unpacked_once(encoder_directory, tmp_path, monkeypatch):
     site, cache = tmp_path / "site", tmp_path / "cache"
     (site / "tiny").mkdir(parents=True)
     with zipfile.ZipFile(site / "tiny" / "model.zip", "w") as archive:
-        for path in directory.iterdir():
+        for path in encoder_directory.iterdir():
             archive.write(path, path.name)
     about = site / "tiny_encoder-1.0.dist-info"
     about.mkdir()
@@ -76,7 +76,9 @@ def test_an_installed_package_with_an_archive_is_unpacked_once(directory, tmp_pa
     monkeypatch.setattr("pooch.os_cache", lambda _: cache)
     found = find_encoder("tiny-encoder")
     assert found.is_relative_to(cache)
-    assert ContextualEmbedding(str(found)).fingerprint == ContextualEmbedding(str(directory)).fingerprint
+    assert (
+        ContextualEmbedding(str(found)).fingerprint == ContextualEmbedding(str(encoder_directory)).fingerprint
+    )
     (site / "tiny" / "model.zip").write_bytes(b"not looked at again")
     assert find_encoder("tiny-encoder") == found
     shutil.rmtree(cache)
