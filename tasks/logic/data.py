@@ -20,9 +20,13 @@ from tasks.classifiers.classification import LabeledData, Sentence, TokenBatch
 from tasks.classifiers.files import read_lines
 from tasks.classifiers.tree_batching import TreeNodes, batch_trees, tree_nodes
 from tasks.logic.formulas import (
+    AND,
+    IDS,
+    OR,
     PADDING,
     PARENTHESES,
     RELATIONS,
+    VARIABLES,
     FormulaError,
     decode,
     parse,
@@ -58,6 +62,13 @@ data."""
 
 OFFICIAL_SIZES = {"full": 135_529, "A": 128_969, "B": 87_948, "C": 51_896}
 """Number of training and validation pairs in each split of the official data."""
+
+
+_SAME_WORDS = bytes.maketrans(
+    bytes(IDS[word] for word in (*VARIABLES, OR)),
+    bytes(IDS[word] for word in (*["a"] * len(VARIABLES), AND)),
+)
+"""Makes formulas with equal trees equal: all variables become `a`, and every `or` becomes `and`."""
 
 
 class FormulaPair(NamedTuple):
@@ -146,15 +157,17 @@ class Dataset(LabeledData):
         return TokenBatch(tokens, lengths, torch.from_numpy(self.labels[chosen]), trees)
 
     def _tree(self, formula: bytes) -> Tree:
-        """The true tree of a formula, which is parsed once."""
+        """The true tree of a formula; those that differ only in names and operators are parsed once."""
+        formula = formula.translate(_SAME_WORDS)
         if formula not in self._trees:
             self._trees[formula] = parse(decode(formula)).tree
         return self._trees[formula]
 
     def _nodes(self, formulas: Sequence[bytes]) -> list[TreeNodes]:
-        """The tree of each formula as arrays; equal formulas share them."""
-        nodes = {one: tree_nodes(self._tree(one), _word_positions(one)) for one in dict.fromkeys(formulas)}
-        return [nodes[formula] for formula in formulas]
+        """The tree of each formula as arrays; equal trees share them."""
+        shapes = [formula.translate(_SAME_WORDS) for formula in formulas]
+        nodes = {one: tree_nodes(self._tree(one), _word_positions(one)) for one in dict.fromkeys(shapes)}
+        return [nodes[shape] for shape in shapes]
 
 
 class PairSplits(NamedTuple):
