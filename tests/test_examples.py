@@ -9,12 +9,16 @@ import random
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from ordered_memory.brackets import from_brackets
 from ordered_memory.tree_recovery import shift_reduce
 from tasks.classifiers.classifier import Classifier
+from tasks.logic.data import Dataset
+from tasks.logic.formulas import decode
 from tasks.runs.command_line import run as command_line
 from tasks.runs.command_options import json_line
 
@@ -81,6 +85,25 @@ def test_a_file_of_something_else_than_labeled_predictions_is_named(content, tmp
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(SystemExit, match="a: not what `evaluate --predictions` of a classifier"):
         run(SIGNIFICANCE, str(tmp_path / "a"), str(tmp_path / "a"))
+
+
+def test_answers_to_equivalent_pairs_are_answers_to_the_pair():
+    example = runpy.run_path(str(ROOT / "examples" / "symmetries.py"))
+    pairs = itertools.combinations(["( a ( or b ) )", "( not b )", "a", "( a ( and ( not b ) ) )", "b"], 2)
+    data, asked = Dataset.from_texts(pairs), set()
+
+    def evaluate(model, copies):  # a model that is always right
+        texts = [tuple(" ".join(decode(formula)) for formula in pair[:2]) for pair in copies.pairs]
+        asked.update(texts)
+        return SimpleNamespace(probabilities=np.eye(7)[Dataset.from_texts(texts).labels])
+
+    example["answers"].__globals__["evaluate"] = evaluate
+    for symmetry in ("names", "formulas", "operands", "duals"):
+        asked.clear()
+        for probabilities in example["answers"](None, data, [symmetry], 9):
+            assert probabilities.argmax(-1).tolist() == data.labels.tolist()
+        assert len(asked) > 10
+    assert len(set(data.labels)) > 4
 
 
 @pytest.fixture
