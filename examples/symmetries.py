@@ -28,16 +28,17 @@ def answers(
     Args:
         model: the model to ask.
         dataset: n pairs.
-        symmetries: the changes that make equivalent pairs; see `augmented`. They may remove the pattern of a
-            systematic split: `operands` does on split C, `duals` on B, `names` on A.
+        symmetries: the changes that make equivalent pairs; see `augmented`. Some may remove the pattern of a
+            systematic split: `operands` that of A, B and C, `duals` that of A and B, `names` that of A.
         number: how often to ask.
     Yields:
         The probabilities of the relations of each pair, (n, 7), as often as `number` says.
     """
     yield evaluate(model, dataset).probabilities
     for seed in range(1, number):
+        # The same seed makes the same changes, so the labels of the copies show what each relation becomes.
         copies = []
-        for label in range(len(RELATIONS)):  # what it becomes: the seed makes the same changes each time
+        for label in range(len(RELATIONS)):
             pairs = [pair._replace(label=label) for pair in dataset.pairs]
             labeled = Dataset(pairs, include_trees=dataset.include_trees)
             copies.append(augmented(labeled, np.random.default_rng(seed), symmetries))

@@ -63,12 +63,11 @@ data."""
 OFFICIAL_SIZES = {"full": 135_529, "A": 128_969, "B": 87_948, "C": 51_896}
 """Number of training and validation pairs in each split of the official data."""
 
-
 _SAME_WORDS = bytes.maketrans(
     bytes(IDS[word] for word in (*VARIABLES, OR)),
     bytes(IDS[word] for word in (*["a"] * len(VARIABLES), AND)),
 )
-"""Makes formulas with equal trees equal: all variables become `a`, and every `or` becomes `and`."""
+"""The translation of all variables to `a`, and of `or` to `and`: formulas with equal trees become equal."""
 
 
 class FormulaPair(NamedTuple):
