@@ -9,22 +9,9 @@ from functools import partial
 import numpy as np
 
 from tasks.logic.data import Dataset, FormulaPair, has_pattern, matches
-from tasks.logic.formulas import (
-    AND,
-    CLOSE,
-    CONVERSES,
-    DUALS,
-    IDS,
-    NEGATED_LEFT,
-    NEGATED_RIGHT,
-    NOT,
-    OPEN,
-    OR,
-    VARIABLES,
-)
+from tasks.logic.formulas import AND, CLOSE, CONVERSES, DUALS, IDS, OPEN, OR, VARIABLES
 
 _OPEN, _CLOSE = bytes([IDS[OPEN]]), bytes([IDS[CLOSE]])
-_OPEN_NOT = bytes([IDS[OPEN], IDS[NOT]])
 _OPERATORS = bytes([IDS[AND], IDS[OR]])
 _VARIABLES = bytes(IDS[name] for name in VARIABLES)
 _OTHER_OPERATOR = bytes.maketrans(_OPERATORS, _OPERATORS[::-1])
@@ -39,8 +26,8 @@ def augmented(
 ) -> Dataset:
     """Change each pair at random, as some symmetries of propositional logic allow.
 
-    The lengths and the numbers of operations of the two formulas change only by `negations`, but the formulas
-    may be exchanged.
+    The lengths and the numbers of operations of the two formulas do not change, but the formulas may be
+    exchanged.
 
     Args:
         dataset: the pairs, which are not changed.
@@ -51,10 +38,7 @@ def augmented(
             - `formulas`: with a probability of 1/2 the two formulas are exchanged, and so are < and >;
             - `operands`: with a probability of 1/2, for each `and` and `or`, its operands are exchanged;
             - `duals`: with a probability of 1/2, `and` and `or` are exchanged in both formulas, and so are <
-              and >, and | and v;
-            - `negations`: with a probability of 1/2, for each formula, it is negated: `( not F )` becomes F,
-              and any other F becomes `( not F )`, unless F already has as many operations as the longest
-              formula of `dataset`. The relation becomes that of the new formulas.
+              and >, and | and v.
         pattern: the pattern of a systematic split, which no pair of `dataset` has. A change that would make
             it is left out.
     Returns:
@@ -75,9 +59,6 @@ def augmented(
         "formulas": _exchange_formulas,
         "operands": partial(_exchange_operands, pattern=pattern),  # leaves out single exchanges, not all
         "duals": _exchange_operators,
-        "negations": partial(
-            _negate_formulas, most_operations=max((pair.operations for pair in dataset.pairs), default=0)
-        ),
     }
     for symmetry in symmetries:
         if symmetry not in all_changes:
@@ -108,29 +89,6 @@ def _exchange_operators(pair: FormulaPair, rng: np.random.Generator) -> FormulaP
         return pair
     left, right = pair.left.translate(_OTHER_OPERATOR), pair.right.translate(_OTHER_OPERATOR)
     return FormulaPair(left, right, DUALS[pair.label], pair.operations)
-
-
-def _negate_formulas(pair: FormulaPair, rng: np.random.Generator, *, most_operations: int) -> FormulaPair:
-    left, right, label, _ = pair
-    chosen = rng.random(2) < 0.5
-    if chosen[0] and (negation := _negation(left, most_operations)):
-        left, label = negation, NEGATED_LEFT[label]
-    if chosen[1] and (negation := _negation(right, most_operations)):
-        right, label = negation, NEGATED_RIGHT[label]
-    return FormulaPair(left, right, label, max(map(_num_operations, (left, right))))
-
-
-def _negation(formula: bytes, most_operations: int) -> bytes | None:
-    """The formula without or with a `not` around it; None if it had too many operations with it."""
-    if formula.startswith(_OPEN_NOT):
-        return formula[len(_OPEN_NOT) : -len(_CLOSE)]
-    if _num_operations(formula) == most_operations:
-        return None
-    return _OPEN_NOT + formula + _CLOSE
-
-
-def _num_operations(formula: bytes) -> int:
-    return sum(map(formula.count, (IDS[AND], IDS[OR], IDS[NOT])))
 
 
 def _exchange_operands(

@@ -23,11 +23,10 @@ class DataConfig:
     place of --generated; None to generate or download the data."""
     generated: int = 0
     """Number of pairs to generate (500,000 for the official data); 0 to download the official files."""
-    augment: tuple[Literal["none", "names", "formulas", "operands", "duals", "negations"], ...] = ("none",)
+    augment: tuple[Literal["none", "names", "formulas", "operands", "duals"], ...] = ("none",)
     """Data augmentation: how training pairs are changed at random in each epoch. `names` renames variables,
-    `formulas` exchanges the two formulas, `operands` those of `and` and `or`, `duals` exchanges `and` and
-    `or`, and `negations` negates formulas. The relation is changed accordingly. No pair gets the pattern that
-    the split leaves out."""
+    `formulas` exchanges the two formulas, `operands` those of `and` and `or`, and `duals` exchanges `and` and
+    `or`. The relation is changed accordingly. No pair gets the pattern that the split leaves out."""
 
 
 @dataclass
@@ -42,9 +41,7 @@ class LogicConfig(DataConfig, ClassifierConfig):
     def check(self) -> None:
         super().check()
         check_at_least(0, self, "generated", largest=MOST_EXAMPLES)
-        check_several_or_none(
-            self, "augment", "one or more of names, formulas, operands, duals and negations, or none"
-        )
+        check_several_or_none(self, "augment", "one or more of names, formulas, operands and duals, or none")
 
     @property
     def unused(self) -> dict[str, str]:

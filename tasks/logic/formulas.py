@@ -36,10 +36,6 @@ CONVERSES = [RELATIONS.index({"<": ">", ">": "<"}.get(sign, sign)) for sign in R
 """Index of the relation that holds if the two formulas are exchanged, for each relation."""
 DUALS = [RELATIONS.index({"<": ">", ">": "<", "|": "v", "v": "|"}.get(sign, sign)) for sign in RELATIONS]
 """Index of the relation that holds if `and` and `or` are exchanged in both formulas, for each relation."""
-NEGATED_LEFT = [RELATIONS.index(dict(zip("<v>|=^#", "v<|>^=#", strict=True))[sign]) for sign in RELATIONS]
-"""Index of the relation that holds if the left formula is negated, for each relation."""
-NEGATED_RIGHT = [CONVERSES[NEGATED_LEFT[converse]] for converse in CONVERSES]
-"""The same if the right formula is negated."""
 
 WORLDS = 1 << len(VARIABLES)
 TAUTOLOGY = (1 << WORLDS) - 1
