@@ -15,7 +15,7 @@ from ordered_memory.layer import OrderedMemory, OrderedMemoryOutput
 from ordered_memory.serialization import register_named_tuples
 from ordered_memory.state import OrderedMemoryState
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 # `torch.load(weights_only=True)` accepts a pickled layer, its padded output and its state.
 register_named_tuples("ordered_memory", OrderedMemoryOutput, OrderedMemoryState)
