@@ -6,16 +6,20 @@ import numbers
 import reprlib
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_name, check_tensor, integer_or_none, positive_int, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, sequence_lengths
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
+from ordered_memory.pointers import reductions as reductions
+from ordered_memory.pointers import shift_reduce as shift_reduce
+from ordered_memory.pointers import to_numbers
+from ordered_memory.pointers import to_pointers as to_pointers
 from ordered_memory.trees import Tree, fold, leaves, reduce_topmost
 
 GreedyDecoding = Literal["prpn", "unbiased"]
@@ -29,68 +33,6 @@ DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
 DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 Part = tuple[int, int]
 """The first token of a part of a sentence, and one after the last."""
-
-
-def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
-    """The tree that Ordered Memory builds when each token attends to one slot.
-
-    Ordered Memory, Algorithm 2, with slots numbered 1..N as in the paper: push the first token, head ← N. For
-    each later token, reduce y_t - head times (not at all if this is not positive) while at least two subtrees
-    remain, push the token, and set head ← y_t - 1. At the end, reduce everything to one tree.
-
-    Args:
-        pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0 (y_t - 1). The entry of the
-            first token is ignored.
-        num_slots: N.
-    Returns:
-        A binary tree over the tokens.
-    Raises:
-        ValueError: no tokens, a tensor with more or less than one axis, a pointer outside 0..N-1, or N < 1.
-        TypeError: a pointer is not an integer.
-    Example:
-        >>> shift_reduce([0, 2, 1, 2], num_slots=3)
-        ((0, (1, 2)), 3)
-    """
-    subtrees: list[Tree] = []
-    for token, count in enumerate(reductions(pointers, num_slots)):
-        for _ in range(count):
-            reduce_topmost(subtrees)
-        subtrees.append(token)
-    while len(subtrees) > 1:
-        reduce_topmost(subtrees)
-    return subtrees[0]
-
-
-def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
-    """The number of reductions of Algorithm 2 before it pushes each token; see `shift_reduce`.
-
-    Args:
-        pointers: argmax_i p_{t,i} of each token, (T,) integers, counted from 0.
-        num_slots: N.
-    Returns:
-        T numbers, the first of which is 0. The reductions at the end are not counted.
-    Raises:
-        ValueError, TypeError: as `shift_reduce`.
-    Example:
-        >>> reductions([0, 2, 1, 2], num_slots=3)
-        [0, 0, 0, 2]
-    """
-    num_slots = positive_int("num_slots", num_slots)
-    values = _to_numbers(pointers, "pointers")
-    if not values:
-        raise ValueError("expected pointers to have an entry for each token, got none")
-    counts = [0]
-    subtrees, head = 1, num_slots
-    for token, pointer in enumerate(values[1:], start=1):
-        slot = integer_or_none(pointer)
-        if slot is None:
-            raise TypeError(f"expected pointers to be integers, got pointers[{token}] = {pointer!r}")
-        if not 0 <= slot < num_slots:
-            raise ValueError(f"expected pointers in 0..{num_slots - 1}, got pointers[{token}] = {slot}")
-        counts.append(max(0, min(slot + 1 - head, subtrees - 1)))  # y_t is slot + 1
-        subtrees += 1 - counts[-1]
-        head = slot
-    return counts
 
 
 def attention_of_direction(attention: Tensor, batch_first: bool, direction: ReadingDirection) -> Tensor:
@@ -292,7 +234,7 @@ def greedy(distances: Sequence[float] | Tensor, decoding: GreedyDecoding) -> Tre
         >>> greedy([3.0, 1.0, 2.0], "prpn"), greedy([3.0, 1.0, 2.0], "unbiased")
         ((0, (1, 2)), ((0, 1), 2))
     """
-    values = _to_numbers(distances, "distances")
+    values = to_numbers("distances", distances)
     for token, value in enumerate(values):
         if not isinstance(value, (numbers.Real, Tensor)):
             raise TypeError(f"expected distances to be numbers, got distances[{token}] = {value!r}")
@@ -365,18 +307,6 @@ def _mirror(tree: Tree) -> Tree:
         return tuple(reversed(children))
 
     return fold(tree, leaf, join)
-
-
-def _to_numbers(values: Sequence[Any] | Tensor, name: str) -> list[Any]:
-    """Convert one value per token to Python numbers. (`float` warns if a tensor requires gradients.)"""
-    if not isinstance(values, Tensor):
-        return [value.detach() if isinstance(value, Tensor) else value for value in values]
-    if values.dim() != 1:
-        raise ValueError(
-            f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"
-        )
-    entries: list[Any] = values.tolist()
-    return entries
 
 
 def _split_prpn(d: np.ndarray, start: int, end: int) -> list[Part]:

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import random
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -13,9 +14,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
+from ordered_memory import OrderedMemory
 from ordered_memory.brackets import from_brackets
-from ordered_memory.tree_recovery import shift_reduce
+from ordered_memory.tree_recovery import from_attention, shift_reduce
 from tasks.classifiers.classifier import Classifier
 from tasks.logic.data import Dataset
 from tasks.logic.formulas import decode
@@ -31,6 +34,8 @@ EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, OWN_ENCODER
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
 """Inductor takes long; tests/ordered_memory/test_compiling.py runs it."""
+ENDS = {"by_tree": r"the same answer: 1\.0000\n$", "supervised": r"tokens: (1\.0000|0\.99\d\d)\n$"}
+"""What the last line that an example prints ends with, where the site says so."""
 
 
 def run(example, *arguments):
@@ -45,7 +50,7 @@ def run(example, *arguments):
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_is_short_and_runs(example):
     assert len(example.read_text().splitlines()) < 80
-    assert run(example, *ARGUMENTS.get(example.stem, []))
+    assert re.search(ENDS.get(example.stem, "\n$"), run(example, *ARGUMENTS.get(example.stem, [])))
 
 
 def test_the_p_value_of_mcnemars_test_sums_all_outcomes_that_are_as_unlikely():
@@ -104,6 +109,20 @@ def test_answers_to_equivalent_pairs_are_answers_to_the_pair():
             assert probabilities.argmax(-1).tolist() == data.labels.tolist()
         assert len(asked) > 10
     assert len(set(data.labels)) > 4
+
+
+def test_with_attention_to_one_slot_a_layer_computes_by_its_tree():
+    example = runpy.run_path(str(ROOT / "examples" / "by_tree.py"))
+    torch.manual_seed(0)
+    layer = OrderedMemory(6, 6, num_slots=8, batch_first=True, dtype=torch.float64)
+    x, lengths = torch.randn(20, 9, 6, dtype=torch.float64), torch.arange(1, 21) % 9 + 1
+    spread = layer(x, lengths=lengths).summary
+    assert not torch.allclose(example["ByTree"](layer)(x, lengths), spread)
+    with torch.no_grad():
+        layer.directions[0].score.output.weight.mul_(1e6)
+    out = layer(x, lengths=lengths)
+    assert len(set(from_attention(out.attention, lengths, batch_first=True))) > 15
+    torch.testing.assert_close(example["ByTree"](layer)(x, lengths), out.summary)
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from ordered_memory import charts, cky, trees
+from ordered_memory import OrderedMemory, charts, cky, trees
 from ordered_memory import tree_recovery as recovery
 from ordered_memory.baseline_trees import balanced, left_branching, right_branching
+from ordered_memory.memory import initial_state, step
 from tests.small_trees import all_trees, naive_spans, total
 
 DEEP = 3000
@@ -125,6 +126,54 @@ def test_every_small_tree_can_be_read_off_some_attention():
             recovery.shift_reduce([0, *pointers], n) for pointers in itertools.product(range(n), repeat=n - 1)
         }
         assert found == set(all_trees(0, n - 1))
+
+
+def test_the_slots_of_a_tree_give_the_tree():
+    for n in range(1, 8):
+        for tree in all_trees(0, n - 1):
+            fewest = trees.min_slots(tree)
+            for num_slots in (fewest, fewest + 2):
+                pointers = recovery.to_pointers(tree, num_slots)
+                assert pointers[0] == -100
+                assert pointers.dtype == torch.int64
+                assert recovery.shift_reduce(pointers, num_slots) == tree
+                # With all attention on these slots, the slot below each is occupied by the step before.
+                assert (pointers[1:2] == num_slots - 1).all()
+                assert (pointers[2:] >= pointers[1:-1] - 1).all()
+            if fewest > 1:
+                with pytest.raises(ValueError, match=f"at least {fewest}, .* got {fewest - 1}"):
+                    recovery.to_pointers(tree, fewest - 1)
+
+
+def test_the_slots_of_a_flat_constituent_join_its_children_from_the_left():
+    pointers = recovery.to_pointers((0, (1, 2, (3, 4, 5)), 6), 4)
+    assert recovery.shift_reduce(pointers, 4) == ((0, ((1, 2), ((3, 4), 5))), 6)
+
+
+def test_the_slots_of_a_deep_tree_are_numbers_and_those_of_text_an_error():
+    assert recovery.to_pointers(right_branching(DEEP), DEEP)[-1] == 1
+    with pytest.raises(TypeError, match="got str"):
+        recovery.to_pointers("(0 1)", 3)
+    with pytest.raises(ValueError, match="num_slots must be an integer of at least 1, got 0"):
+        recovery.to_pointers(0, 0)
+
+
+def test_attention_to_the_slots_of_a_tree_is_possible_and_composes_it():
+    """The layer's own masked attention lets each token attend to its slot, however the memory was filled."""
+    torch.manual_seed(0)
+    layer = OrderedMemory(4, 4, 4, dtype=torch.float64)
+    modules = layer.directions[0].recurrent_modules()
+    for tree in all_trees(0, 5):
+        if trees.min_slots(tree) > 4:
+            continue
+        x, state = torch.randn(6, 1, 4, dtype=torch.float64), initial_state(1, 4, torch.zeros(1, 4).double())
+        for token, slot in enumerate(recovery.to_pointers(tree, 4).tolist()):
+            scores = torch.full((1, 4), -1e4, dtype=torch.float64)
+            scores[:, slot if token else 0] = 0.0
+            state, p = step(x[token], state, modules._replace(score=lambda *_, scores=scores: scores))
+            assert token == 0 or p[0, slot] == 1
+        composed = trees.fold(tree, x.__getitem__, lambda nodes: modules.norm(modules.cell(*nodes)))
+        torch.testing.assert_close(state.candidate[:, -1], composed)
 
 
 def test_trees_of_a_batch_stop_at_its_lengths():
