@@ -30,7 +30,10 @@ OWN_TASK = ROOT / "examples" / "own_task.py"
 OWN_ENCODER = ROOT / "examples" / "own_encoder.py"
 """tests/tasks/classifiers/test_own_encoder.py runs it."""
 SIGNIFICANCE = ROOT / "examples" / "significance.py"
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {OWN_TASK, OWN_ENCODER, SIGNIFICANCE})
+SELF_F1 = ROOT / "examples" / "self_f1.py"
+OF_FILES = {OWN_TASK, OWN_ENCODER, SIGNIFICANCE, SELF_F1}
+"""Examples that need files."""
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - OF_FILES)
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
 ARGUMENTS = {"compile": ["aot_eager"]}
 """Inductor takes long; tests/ordered_memory/test_compiling.py runs it."""
@@ -90,6 +93,34 @@ def test_a_file_of_something_else_than_labeled_predictions_is_named(content, tmp
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(SystemExit, match="a: not what `evaluate --predictions` of a classifier"):
         run(SIGNIFICANCE, str(tmp_path / "a"), str(tmp_path / "a"))
+
+
+def test_trees_of_runs_are_compared_with_each_other(tmp_path):
+    def write(name, *texts):
+        path = tmp_path / name
+        path.write_text(
+            "".join(json_line({"texts": ["a"], "trees": [text]}) for text in texts), encoding="utf-8"
+        )
+        return str(path)
+
+    left = write("a", "( ( a b ) c )", "x", "( ( ( a b ) c ) d )")
+    mixed = write("b", "( a ( b c ) )", "x", "( ( ( a b ) c ) d )")
+    right = write("c", "( a ( b c ) )", "x", "( a ( b ( c d ) ) )")
+    printed = run(SELF_F1, left, mixed, right)
+    corpus, sentence = printed.split("F1 of 2 trees over 3 words or more, ")[1:]
+    assert re.findall(r"\.\d{4}", corpus)[:4] == [".8000", ".4000", ".6000", ".6000"]  # of 5 spans each
+    assert re.findall(r"\.\d{4}", sentence)[:4] == [".5000", ".0000", ".5000", ".3333"]
+    assert run(SELF_F1, left, left).count("self-F1: 1.0000\n") == 2
+    other = write("d", "( a ( b d ) )", "x", "( a ( b ( c d ) ) )")
+    with pytest.raises(SystemExit, match=r"a and .*d are predictions for different examples"):
+        run(SELF_F1, left, other)
+    with pytest.raises(SystemExit, match="e: no tree over 3 words or more"):
+        run(SELF_F1, write("e", "( a b )"), left)
+    (tmp_path / "f").write_text('{"texts": ["a"]}\n')
+    with pytest.raises(SystemExit, match=r"f: not what .* writes, with trees"):
+        run(SELF_F1, left, str(tmp_path / "f"))
+    with pytest.raises(SystemExit, match=r"self_f1\.py a\.jsonl b\.jsonl c\.jsonl"):
+        run(SELF_F1, left)
 
 
 def test_answers_to_equivalent_pairs_are_answers_to_the_pair():
