@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import integer_or_none, positive_int
-from ordered_memory.trees import Tree, min_slots, reduce_topmost
+from ordered_memory.checks import check_name, integer_or_none, positive_int
+from ordered_memory.trees import Tree, leaves, reduce_topmost
 
+ReadingDirection = Literal["forward", "backward"]
+"""The direction in which a layer has read the tokens."""
+DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 NO_SLOT = -100
-"""What `to_pointers` has for the first token. The losses of PyTorch leave out targets of this value."""
+"""What `to_pointers` has for the token that is read first. The losses of PyTorch leave out such targets."""
 
 
 def shift_reduce(pointers: Sequence[int] | Tensor, num_slots: int) -> Tree:
@@ -77,37 +80,46 @@ def reductions(pointers: Sequence[int] | Tensor, num_slots: int) -> list[int]:
     return counts
 
 
-def to_pointers(tree: Tree, num_slots: int) -> Tensor:
+def to_pointers(tree: Tree, num_slots: int, direction: ReadingDirection = "forward") -> Tensor:
     """The slot that each token must attend to so that Ordered Memory builds a given tree.
 
     The inverse of `shift_reduce`: a token before which k subtrees wait on the stack attends to slot N - k,
-    counted from 0. k is the number of right branches on the way from the root to the token.
+    counted from 0. k is the number of right branches on the way from the root to the token; for a layer that
+    reads each sequence from its end, that of left branches.
 
     Args:
-        tree: binary or not. The children of a constituent with more than two are joined from the left.
-        num_slots: N, at least `min_slots(tree)`.
+        tree: binary or not. The children of a constituent with more than two are joined one by one, in the
+            order in which they are read.
+        num_slots: N, for "forward" at least `min_slots(tree)`.
+        direction: "forward" or "backward": the direction in which the layer reads.
     Returns:
-        (T,) int64, counted from 0. The first is -100: the first token finds an empty memory and attends to no
-        slot. `shift_reduce` ignores it, and so do `cross_entropy` and `nll_loss` of PyTorch.
+        (T,) int64, counted from 0, for the tokens from left to right. The token that is read first finds an
+        empty memory and attends to no slot: its entry is -100, which `shift_reduce` ignores, and so do
+        `cross_entropy` and `nll_loss` of PyTorch.
     Raises:
         TypeError: not a tree.
-        ValueError: not a tree, or it needs more slots.
+        ValueError: not a tree, it needs more slots, or the direction is unknown.
     Example:
         >>> to_pointers(((0, (1, 2)), 3), num_slots=3).tolist()
         [-100, 2, 1, 2]
     """
-    num_slots, needed = positive_int("num_slots", num_slots), min_slots(tree)
-    if num_slots < needed:
-        raise ValueError(f"expected num_slots to be at least {needed}, which the tree needs, got {num_slots}")
-    waiting: list[int] = []  # for each token, the number of subtrees to its left
+    num_slots = positive_int("num_slots", num_slots)
+    check_name("direction", direction, DIRECTIONS)
+    leaves(tree)
+    waiting: list[int] = []  # for each token, the number of subtrees on the stack when it is read
     pending: list[tuple[Tree, int]] = [(tree, 0)]
     while pending:
         node, count = pending.pop()
         if isinstance(node, tuple):
-            pending += reversed([(child, count + (i > 0)) for i, child in enumerate(node)])
+            first = 0 if direction == "forward" else len(node) - 1  # the child that is read first
+            pending += reversed([(child, count + (i != first)) for i, child in enumerate(node)])
         else:
             waiting.append(count)
-    return torch.tensor([NO_SLOT, *(num_slots - count for count in waiting[1:])])
+    if num_slots < max(waiting):
+        raise ValueError(
+            f"expected num_slots to be at least {max(waiting)}, which the tree needs, got {num_slots}"
+        )
+    return torch.tensor([num_slots - count if count else NO_SLOT for count in waiting])
 
 
 def to_numbers(name: str, values: Sequence[Any] | Tensor) -> list[Any]:

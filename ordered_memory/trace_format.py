@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NotRequired, TypedDict
 
-from ordered_memory.tree_recovery import ReadingDirection
+from ordered_memory.pointers import ReadingDirection
 
 FORMAT, VERSION = "ordered-memory-trace", 1
 REQUIRED = ("tokens", "caption", "direction", "words")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from ordered_memory.pointers import ReadingDirection, reductions
 from ordered_memory.trace_format import Node, Step
-from ordered_memory.tree_recovery import ReadingDirection, reductions
 from ordered_memory.trees import Span, Tree, fold, leaves
 
 DIGITS = 3

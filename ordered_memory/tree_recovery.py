@@ -16,6 +16,8 @@ from ordered_memory.checks import check_name, check_tensor, sequence_lengths
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
+from ordered_memory.pointers import DIRECTIONS as DIRECTIONS
+from ordered_memory.pointers import ReadingDirection as ReadingDirection
 from ordered_memory.pointers import reductions as reductions
 from ordered_memory.pointers import shift_reduce as shift_reduce
 from ordered_memory.pointers import to_numbers
@@ -26,11 +28,8 @@ GreedyDecoding = Literal["prpn", "unbiased"]
 """A greedy decoding of syntactic distances; see `greedy`."""
 Decoding = Literal["prpn", "unbiased", "cky"]
 """A decoding of syntactic distances; see `from_distances`."""
-ReadingDirection = Literal["forward", "backward"]
-"""The direction in which a layer has read the tokens."""
 GREEDY_DECODINGS: tuple[GreedyDecoding, ...] = get_args(GreedyDecoding)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
-DIRECTIONS: tuple[ReadingDirection, ...] = get_args(ReadingDirection)
 Part = tuple[int, int]
 """The first token of a part of a sentence, and one after the last."""
 

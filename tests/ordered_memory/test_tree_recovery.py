@@ -145,9 +145,28 @@ def test_the_slots_of_a_tree_give_the_tree():
                     recovery.to_pointers(tree, fewest - 1)
 
 
-def test_the_slots_of_a_flat_constituent_join_its_children_from_the_left():
-    pointers = recovery.to_pointers((0, (1, 2, (3, 4, 5)), 6), 4)
+@pytest.mark.parametrize("direction", recovery.DIRECTIONS)
+def test_attention_to_the_slots_of_a_tree_gives_the_tree_in_both_directions(direction):
+    first = 0 if direction == "forward" else -1
+    for tree in all_trees(0, 5):
+        pointers = recovery.to_pointers(tree, 6, direction)
+        assert (pointers == -100).nonzero().flatten().tolist() == [first % 6]
+        attention = torch.nn.functional.one_hot(pointers.clamp(min=0), 6).unsqueeze(0)
+        attention[0, first] = 0
+        assert recovery.from_attention(attention, batch_first=True, direction=direction) == [tree]
+    assert recovery.to_pointers(right_branching(6), 1, "backward").tolist() == [0, 0, 0, 0, 0, -100]
+    with pytest.raises(ValueError, match=r"direction must be one of .*forward.*, got 'left'"):
+        recovery.to_pointers(0, 1, "left")
+
+
+def test_the_slots_of_a_flat_constituent_join_its_children_in_the_order_of_reading():
+    tree = (0, (1, 2, (3, 4, 5)), 6)
+    pointers = recovery.to_pointers(tree, 4)
     assert recovery.shift_reduce(pointers, 4) == ((0, ((1, 2), ((3, 4), 5))), 6)
+    attention = torch.nn.functional.one_hot(recovery.to_pointers(tree, 4, "backward").clamp(min=0), 4)
+    attention[-1] = 0
+    (backward,) = recovery.from_attention(attention.unsqueeze(0), batch_first=True, direction="backward")
+    assert backward == (0, ((1, (2, (3, (4, 5)))), 6))
 
 
 def test_the_slots_of_a_deep_tree_are_numbers_and_those_of_text_an_error():
