@@ -57,6 +57,7 @@ def main(name: str = "listops", directory: str = "", checkpoint: str = "") -> No
     config.data_dir = Path(directory) if directory else None
     config.expressions, config.generated = 10_000, 2000  # if there is no directory
     data = task.load_splits(config).test
+    model.adapt(data)  # a sentiment model gets vectors of the words that it lacks
     usual = evaluate(model, data)
     model.encoder = by_tree = ByTree(model.encoder)
     along_trees = evaluate(model, data)

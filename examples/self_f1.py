@@ -24,10 +24,9 @@ def read(path: Path) -> tuple[list[list[str]], list[Tree]]:
     """The words of each sentence, and its tree."""
     try:
         with path.open(encoding="utf-8") as file:  # splitlines() would also split within a text
-            texts = [text for line in file for text in json.loads(line)["trees"]]
+            parsed = [from_brackets(text) for line in file for text in json.loads(line)["trees"]]
     except (KeyError, TypeError, ValueError):
         sys.exit(f"{path}: not what `evaluate --predictions` of a classifier writes, with trees")
-    parsed = [from_brackets(text) for text in texts]
     kept = [(words, tree) for tree, words in parsed if len(words) >= FEWEST_WORDS]
     if not kept:
         sys.exit(f"{path}: no tree over {FEWEST_WORDS} words or more")

@@ -116,9 +116,10 @@ def test_trees_of_runs_are_compared_with_each_other(tmp_path):
         run(SELF_F1, left, other)
     with pytest.raises(SystemExit, match="e: no tree over 3 words or more"):
         run(SELF_F1, write("e", "( a b )"), left)
-    (tmp_path / "f").write_text('{"texts": ["a"]}\n')
-    with pytest.raises(SystemExit, match=r"f: not what .* writes, with trees"):
-        run(SELF_F1, left, str(tmp_path / "f"))
+    for content in ('{"texts": ["a"]}', '{"trees": {"layer 1": ["( a b )"]}}', '{"trees": null}', "{"):
+        (tmp_path / "f").write_text(content + "\n")
+        with pytest.raises(SystemExit, match=r"f: not what .* writes, with trees"):
+            run(SELF_F1, left, str(tmp_path / "f"))
     with pytest.raises(SystemExit, match=r"self_f1\.py a\.jsonl b\.jsonl c\.jsonl"):
         run(SELF_F1, left)
 
