@@ -350,3 +350,24 @@ def _check_range(lengths: Sequence[int], steps: int, least: int = 1, hint: str =
         if not least <= length <= steps:
             hint = f" ({hint})" if hint and length == 0 else ""
             raise ValueError(f"lengths must lie in {least}..{steps} (T), got lengths[{i}] = {length}{hint}")
+
+
+def to_numbers(name: str, values: Sequence[Any] | Tensor) -> list[Any]:
+    """Convert one value per token to Python numbers. (`float` warns if a tensor requires gradients.)
+
+    Args:
+        name: name of the argument, for the error message.
+        values: (T,).
+    Returns:
+        T values.
+    Raises:
+        ValueError: a tensor with more or less than one axis.
+    """
+    if not isinstance(values, Tensor):
+        return [value.detach() if isinstance(value, Tensor) else value for value in values]
+    if values.dim() != 1:
+        raise ValueError(
+            f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"
+        )
+    entries: list[Any] = values.tolist()
+    return entries

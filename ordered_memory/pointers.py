@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_name, integer_or_none, positive_int
+from ordered_memory.checks import check_name, integer_or_none, positive_int, to_numbers
 from ordered_memory.trees import Tree, leaves, reduce_topmost
 
 ReadingDirection = Literal["forward", "backward"]
@@ -120,24 +120,3 @@ def to_pointers(tree: Tree, num_slots: int, direction: ReadingDirection = "forwa
             f"expected num_slots to be at least {max(waiting)}, which the tree needs, got {num_slots}"
         )
     return torch.tensor([num_slots - count if count else NO_SLOT for count in waiting])
-
-
-def to_numbers(name: str, values: Sequence[Any] | Tensor) -> list[Any]:
-    """Convert one value per token to Python numbers. (`float` warns if a tensor requires gradients.)
-
-    Args:
-        name: name of the argument, for the error message.
-        values: (T,).
-    Returns:
-        T values.
-    Raises:
-        ValueError: a tensor with more or less than one axis.
-    """
-    if not isinstance(values, Tensor):
-        return [value.detach() if isinstance(value, Tensor) else value for value in values]
-    if values.dim() != 1:
-        raise ValueError(
-            f"expected {name} to be (T,), one number for each token, got shape {tuple(values.shape)}"
-        )
-    entries: list[Any] = values.tolist()
-    return entries

@@ -17,12 +17,11 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from ordered_memory.checks import check_name, check_tensor, check_words, integer_or_none, sequence_lengths
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
+from ordered_memory.pointers import DIRECTIONS, ReadingDirection
 from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
 from ordered_memory.trace_nodes import DIGITS, add_values, algorithm_2_steps, nodes_of
 from ordered_memory.tree_recovery import (
     DECODINGS,
-    DIRECTIONS,
-    ReadingDirection,
     attention_of_direction,
     from_distances,
 )

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ordered_memory.checks import check_name, check_tensor, sequence_lengths
+from ordered_memory.checks import check_name, check_tensor, sequence_lengths, to_numbers
 from ordered_memory.cky import as_float64, check_temperature, most_probable
 from ordered_memory.cky import cky as cky
 from ordered_memory.cky import span_scores as span_scores
@@ -20,7 +20,6 @@ from ordered_memory.pointers import DIRECTIONS as DIRECTIONS
 from ordered_memory.pointers import ReadingDirection as ReadingDirection
 from ordered_memory.pointers import reductions as reductions
 from ordered_memory.pointers import shift_reduce as shift_reduce
-from ordered_memory.pointers import to_numbers
 from ordered_memory.pointers import to_pointers as to_pointers
 from ordered_memory.trees import Tree, fold, leaves, reduce_topmost
 
