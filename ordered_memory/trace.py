@@ -22,6 +22,7 @@ from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace
 from ordered_memory.trace_nodes import DIGITS, add_values, algorithm_2_steps, nodes_of
 from ordered_memory.tree_recovery import (
     DECODINGS,
+    Decoding,
     attention_of_direction,
     from_distances,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "add_true_tree",
     "add_values",
     "empty_trace",
+    "induced_trees",
     "nodes_of",
     "read_attention",
     "read_distances",
@@ -186,18 +188,20 @@ def read_distances(
     tokens: Sequence[str],
     *,
     names: Sequence[str] = (),
+    decodings: Sequence[Decoding] = DECODINGS,
     temperature: float = 1.0,
     direction: ReadingDirection = "forward",
 ) -> Trace:
     """The trace of one sequence, from the distances of ON-LSTM or PRPN.
 
-    It contains the trees of all decodings. "cky", whose time and memory are O(T³), is left out if there are
-    more than 800 tokens.
+    It contains a tree for each layer and decoding. "cky", whose time and memory are O(T³), is left out if
+    there are more than 800 tokens.
 
     Args:
         distances: d, (L, T), for L layers.
         tokens: the T tokens.
         names: names of the layers; by default "layer 1", …
+        decodings: how `from_distances` reads trees; by default in all ways.
         temperature: temperature of "cky", in the unit of the distances.
         direction: "backward" if the layers read the sequence from its end.
     Returns:
@@ -205,7 +209,7 @@ def read_distances(
     Raises:
         TypeError: the distances are not a tensor, or a token or a name is not a string.
         ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
-            temperature is not positive, or the direction is unknown.
+            temperature is not positive, or the direction or a decoding is unknown.
     Example:
         >>> trace = read_distances(torch.tensor([[9.0, 1.0, 5.0]]), ["the", "cat", "sat"])
         >>> [node["children"] for node in trace["layers"][0]["trees"]["unbiased"]]
@@ -233,7 +237,7 @@ def read_distances(
             batch_first=True,
             direction=direction,
         )
-        for decoding in DECODINGS
+        for decoding in decodings
         if decoding != "cky" or len(tokens) <= LONGEST_CKY
     }
     is_float32_or_less = distances.is_floating_point() and distances.dtype != torch.float64
@@ -318,12 +322,20 @@ def add_true_tree(trace: Trace, tree: Tree, words: Sequence[int] | None = None) 
     trace["words"] = positions
     trace["true_nodes"] = nodes_of(tree, size, positions)
     true_spans = set(spans(tree))
-    induced_trees = [trace["nodes"]] if "nodes" in trace else []
-    induced_trees += [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
-    for nodes in induced_trees:
+    for nodes in induced_trees(trace):
         for node in nodes:
             first, after = bisect_left(positions, node["first"]), bisect_right(positions, node["last"])
             node["in_true_tree"] = (first, after - 1) in true_spans if after - first > 1 else None
+
+
+def induced_trees(trace: Trace) -> list[list[Node]]:
+    """The nodes of each tree that the model induces: one, one for each layer and decoding, or none.
+
+    Args:
+        trace: the trace.
+    """
+    of_layers = [nodes for layer in trace.get("layers", []) for nodes in layer["trees"].values()]
+    return [trace["nodes"], *of_layers] if "nodes" in trace else of_layers
 
 
 def _position(i: int, word: Any) -> int:

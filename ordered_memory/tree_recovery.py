@@ -29,6 +29,7 @@ Decoding = Literal["prpn", "unbiased", "cky"]
 """A decoding of syntactic distances; see `from_distances`."""
 GREEDY_DECODINGS: tuple[GreedyDecoding, ...] = get_args(GreedyDecoding)
 DECODINGS: tuple[Decoding, ...] = get_args(Decoding)
+"""All decodings of syntactic distances."""
 Part = tuple[int, int]
 """The first token of a part of a sentence, and one after the last."""
 

@@ -36,8 +36,8 @@ class TraceViewer {
     const middle = layers[layers.length >> 1]; // the second of three, as in the paper
     const chosen = { ...this.chosen };
     const layer = () => layers.find(({ name }) => name === chosen.layer) ?? middle;
-    // "cky" may have been chosen for a shorter sentence: long ones do not have it.
-    const decoding = () => (chosen.decoding in layer().trees ? chosen.decoding : "unbiased");
+    // "cky" may have been chosen for a shorter sentence: long ones do not have it. A classifier has "prpn" alone.
+    const decoding = () => [chosen.decoding, "unbiased"].find((name) => name in layer().trees) ?? "prpn";
     const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
     /** @param {Partial<TraceViewer["chosen"]>} choices */
@@ -57,10 +57,11 @@ class TraceViewer {
     const option = (name) => [name, name];
     const names = layers.map(({ name }) => option(name));
     const decodings = Object.keys(middle.trees).map(option);
-    const controls = element("div", { class: "om-choices" },
-      choice("Layer", names, (name) => change({ layer: name }), layer().name),
-      choice("Tree", decodings, (name) => change({ decoding: name }), decoding()));
-    return [controls, board.element];
+    const controls = [];
+    if (names.length > 1) controls.push(choice("Layer", names, (name) => change({ layer: name }), layer().name));
+    if (decodings.length > 1) controls.push(choice("Tree", decodings, (name) => change({ decoding: name }), decoding()));
+    if (!controls.length) return [board.element];
+    return [element("div", { class: "om-choices" }, ...controls), board.element];
   }
 }
 

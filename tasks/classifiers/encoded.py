@@ -7,8 +7,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.tree_recovery import from_attention, from_distances
+from ordered_memory.tree_recovery import GreedyDecoding, from_attention, from_distances
 from ordered_memory.trees import Tree
+
+DECODING: GreedyDecoding = "prpn"
+"""How trees are read from distances: by the top-down algorithm of the ON-LSTM paper."""
 
 
 class Rollout(NamedTuple):
@@ -52,7 +55,7 @@ def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     """Recover the induced trees of a batch.
 
     They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
-    forget distances by the top-down algorithm of the ON-LSTM paper ("prpn").
+    forget distances by `DECODING`.
 
     Args:
         encoded: what an encoder returned for S sequences.
@@ -66,7 +69,7 @@ def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     if encoded.attention is not None:
         return from_attention(encoded.attention.float().cpu(), lengths, batch_first=True)
     if encoded.distances is not None:
-        return from_distances(encoded.distances.float().cpu(), lengths, decoding="prpn", batch_first=True)
+        return from_distances(encoded.distances.float().cpu(), lengths, decoding=DECODING, batch_first=True)
     return None
 
 

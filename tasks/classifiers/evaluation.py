@@ -168,12 +168,14 @@ class ExamplePrediction(NamedTuple):
         trees: the induced trees over the words of each sentence; None for a model that induces none.
         token_trees: the same, over all tokens.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
+        distances: the distances of each sentence, (T,); None if its tree is not read from them.
     """
 
     probabilities: Tensor
     trees: tuple[Tree, ...] | None
     token_trees: tuple[Tree, ...] | None
     attention: list[Tensor] | None
+    distances: list[Tensor] | None
 
 
 @torch.inference_mode()
@@ -221,7 +223,7 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
         data: contains the example.
         index: index of the example.
     Returns:
-        Probabilities, trees and attention.
+        Probabilities, trees, and attention or distances.
     Raises:
         UserError: the model computes values that are not finite.
     """
@@ -229,13 +231,20 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     prediction = _predict(model.eval(), batch)
     probabilities = prediction.logits.float().softmax(-1)[0]
     encoded = prediction.encoded
-    induced, attention = read_trees(encoded, batch.lengths), None
-    if encoded.attention is not None:
-        rows = zip(encoded.attention.float(), batch.lengths.tolist(), strict=True)
-        attention = [row[:length] for row, length in rows]
+    induced = read_trees(encoded, batch.lengths)
+    attention = _without_padding(encoded.attention, batch.lengths)
+    # Of an encoder that also merges neighbors, the merges are the tree.
+    distances = _without_padding(None if encoded.merges is not None else encoded.distances, batch.lengths)
     if induced is None:
-        return ExamplePrediction(probabilities, None, None, attention)
-    return ExamplePrediction(probabilities, tuple(data.word_trees(induced, batch)), tuple(induced), attention)
+        return ExamplePrediction(probabilities, None, None, attention, distances)
+    trees = tuple(data.word_trees(induced, batch))
+    return ExamplePrediction(probabilities, trees, tuple(induced), attention, distances)
+
+
+def _without_padding(values: Tensor | None, lengths: Tensor) -> list[Tensor] | None:
+    if values is None:
+        return None
+    return [row[:length] for row, length in zip(values.float(), lengths.tolist(), strict=True)]
 
 
 def _predict(model: nn.Module, batch: Any) -> Prediction:

@@ -10,13 +10,16 @@ from ordered_memory.trace import (
     add_true_tree,
     add_values,
     empty_trace,
+    induced_trees,
     read_attention,
+    read_distances,
     read_tree,
 )
 from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.trees import Span
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.classifier import Classifier
+from tasks.classifiers.encoded import DECODING
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
 
 
@@ -37,8 +40,8 @@ def example_traces(
         model_name: the caption; by default the name of the sentence.
         example: traces with the same number are shown together.
     Returns:
-        One trace for each sentence: its attention or, for a model without slots, the tree that it induces, if
-        any. Labels and true trees are left out if they are not known.
+        One trace for each sentence: its attention or, for a model without slots, its distances or the tree
+        that it induces, if any. Labels and true trees are left out if they are not known.
     """
     prediction = predict_example(model, data, index)
     traces = []
@@ -59,7 +62,8 @@ def example_traces(
             if induced is None:
                 add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
             else:
-                add_values(trace["nodes"], values, sentence.positions)
+                for nodes in induced_trees(trace):
+                    add_values(nodes, values, sentence.positions)
             trace["token_values"] = _values_of_tokens(values, sentence)
         traces.append(trace)
     return traces
@@ -84,6 +88,9 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
 def _model_trace(prediction: ExamplePrediction, sentence_index: int, sentence: Sentence) -> Trace:
     if prediction.attention is not None:
         return read_attention(prediction.attention[sentence_index], sentence.tokens)
+    if prediction.distances is not None:
+        distances = prediction.distances[sentence_index][None]
+        return read_distances(distances, sentence.tokens, names=["the last layer"], decodings=[DECODING])
     if prediction.token_trees is not None:
         return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
     return empty_trace(sentence.tokens)

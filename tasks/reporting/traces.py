@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordered_memory.span_f1 import fraction_text
-from ordered_memory.trace import Answer, Trace, to_json
+from ordered_memory.trace import Answer, Trace, induced_trees, to_json
 from ordered_memory.viewer import viewer_page
 from tasks.formatting.tables import count_text
 from tasks.runs.command_options import CommandConfig
@@ -21,8 +21,8 @@ ATTENTION = (
 )
 DISTANCES = (
     "The distance of a word is large if a constituent ends before it: in ON-LSTM, how many entries of the "
-    "master forget gate are closed, and in PRPN, a number between 0 and 1. Trees are decoded from the "
-    "distances of each layer by three algorithms."
+    "master forget gate are closed, and in PRPN, a number between 0 and 1. A tree is decoded from the "
+    "distances of a layer."
 )
 
 
@@ -104,8 +104,9 @@ def _line(trace: Trace) -> str:
         facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
     if "layers" in trace:
         facts.append(f"distances of {', '.join(layer['name'] for layer in trace['layers'])}")
-    if "nodes" in trace and "true_nodes" in trace:
-        same = all(node["in_true_tree"] is not False for node in trace["nodes"])
+    trees = induced_trees(trace)
+    if len(trees) == 1 and "true_nodes" in trace:
+        same = all(node["in_true_tree"] is not False for node in trees[0])
         facts.append(f"the induced tree is {'' if same else 'not '}the true one")
     caption = f"{trace['caption']}: " if trace["caption"] else ""
     return caption + "; ".join(facts)

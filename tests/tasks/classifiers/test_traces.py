@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from ordered_memory.trace import induced_trees
 from ordered_memory.tree_recovery import shift_reduce
 from ordered_memory.trees import keep_leaves, spans
 from tasks.classifiers.evaluation import predict_example
@@ -56,6 +57,21 @@ def test_a_tree_of_joined_neighbours_or_only_the_true_one():
         assert tree_of(trace["true_nodes"], 9) == data.sentences(0)[0].tree
 
 
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}])
+def test_on_lstm_has_the_distances_that_its_tree_is_read_from(options):
+    model = ListOpsModel(ListOpsConfig(embedding_size=6, **TINY | {"model": "onlstm"} | options))
+    data = Dataset.from_texts(["3", EXPRESSION], include_trees=True)
+    [trace] = example_traces(model, data, 1)
+    [layer] = trace["layers"]
+    embedded = model.embedding(data.batch([1]).tokens)
+    _, _, distances = model.encoder(embedded, distances=True)
+    last = distances.forget[-2 if "bidirectional" in options else -1, 0]
+    assert layer["distances"] == pytest.approx(last.tolist(), abs=1e-6)
+    assert list(layer["trees"]) == ["prpn"]
+    assert tree_of(layer["trees"]["prpn"], 9) == predict_example(model, data, 1).trees[0]
+    assert {node["in_true_tree"] for node in layer["trees"]["prpn"]} <= {True, False}
+
+
 @pytest.mark.parametrize("name", ["ordered-memory", "gumbel-tree-lstm", "onlstm"])
 def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
     model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": name}))
@@ -67,10 +83,11 @@ def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
         words = trace["words"]
         assert [trace["tokens"][word] for word in words] == sentence.words
         assert not {"(", ")"} & set(sentence.words)
-        assert keep_leaves(tree_of(trace["nodes"], len(trace["tokens"])), words) == tree
+        [nodes] = induced_trees(trace)
+        assert keep_leaves(tree_of(nodes, len(trace["tokens"])), words) == tree
         true = {(words[first], words[last]) for first, last in spans(sentence.tree)}
         assert {(node["first"], node["last"]) for node in trace["true_nodes"]} == true
-        found = any(node["in_true_tree"] is False for node in trace["nodes"])
+        found = any(node["in_true_tree"] is False for node in nodes)
         assert found == (set(spans(tree)) != set(spans(sentence.tree)))
         assert RELATIONS[trace["answer"]["true"]] == "#"
 
@@ -95,13 +112,15 @@ def test_the_root_has_the_value_of_the_answer_with_any_number_of_slots(num_slots
     assert root["value"] == pytest.approx(expected, abs=6e-4)
 
 
-def test_every_node_has_the_value_of_its_words():
-    model, trees = sentiment_model()
+@pytest.mark.parametrize("name", ["ordered-memory", "onlstm"])
+def test_every_node_has_the_value_of_its_words(name):
+    model, trees = sentiment_model(name)
     data = PhraseData(trees, sentences(trees, 5))
     [trace] = example_traces(model, data, 2)
     [sentence] = data.sentences(2)
     values = model.node_values(sentence, predict_example(model, data, 2).trees[0])
-    for node in trace["nodes"]:
+    [nodes] = induced_trees(trace)
+    for node in nodes:
         assert node["value"] == pytest.approx(values[node["first"], node["last"]], abs=6e-4)
     for node in trace["true_nodes"]:
         assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
@@ -128,14 +147,14 @@ def test_without_an_induced_tree_the_true_one_has_the_values_of_the_model(name):
     assert trace["true_nodes"][-1]["model_value"] == pytest.approx(root, abs=6e-4)
 
 
-@pytest.mark.parametrize("name", ["ordered-memory", "lstm"])
+@pytest.mark.parametrize("name", ["ordered-memory", "onlstm", "lstm"])
 def test_of_a_typed_sentence_neither_tree_nor_answer_is_made_up(name):
     model, _ = sentiment_model(name)
     data = SentimentModel.read_text("neither bad nor dull")
     [trace] = example_traces(model, data, 0)
     assert trace["answer"]["true"] is None
     assert not {"true_nodes", "true_token_values"} & trace.keys()
-    assert all("in_true_tree" not in node for node in trace.get("nodes", []))
+    assert all("in_true_tree" not in node for nodes in induced_trees(trace) for node in nodes)
     assert len(trace["token_values"]) == 4
 
 
