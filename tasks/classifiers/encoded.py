@@ -51,15 +51,16 @@ class Encoded(NamedTuple):
     distances: Tensor | None = None
 
 
-def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
+def read_trees(encoded: Encoded, lengths: Tensor, decoding: GreedyDecoding = DECODING) -> list[Tree] | None:
     """Recover the induced trees of a batch.
 
     They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
-    forget distances by `DECODING`.
+    forget distances.
 
     Args:
         encoded: what an encoder returned for S sequences.
         lengths: their numbers of tokens, (S,) int64.
+        decoding: how a tree is read from distances.
     Returns:
         S trees over all tokens; None for an encoder that induces none.
     """
@@ -69,8 +70,13 @@ def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     if encoded.attention is not None:
         return from_attention(encoded.attention.float().cpu(), lengths, batch_first=True)
     if encoded.distances is not None:
-        return from_distances(encoded.distances.float().cpu(), lengths, decoding=DECODING, batch_first=True)
+        return from_distances(encoded.distances.float().cpu(), lengths, decoding=decoding, batch_first=True)
     return None
+
+
+def has_distances(encoded: Encoded) -> bool:
+    """Whether the trees are read from distances: merges and attention come first."""
+    return encoded.distances is not None and encoded.attention is None and encoded.merges is None
 
 
 def tree_from_merges(merges: Sequence[int]) -> Tree:

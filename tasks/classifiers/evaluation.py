@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
-from tasks.classifiers.encoded import read_trees
-from tasks.reporting.induced_trees import score_trees, valid_fractions
+from tasks.classifiers.encoded import has_distances, read_trees
+from tasks.reporting.induced_trees import UNBIASED, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -58,11 +58,13 @@ class Evaluation:
         data: n examples.
         probabilities: probabilities of the C classes for each example, (n, C) float64.
         trees: the induced trees of the sentences of each example; None for a model that induces none.
+        unbiased_trees: the "unbiased" trees of the same distances; None if trees are not read from distances.
     """
 
     data: LabeledData
     probabilities: NDArray[np.float64]
     trees: list[tuple[Tree, ...]] | None
+    unbiased_trees: list[tuple[Tree, ...]] | None = None
 
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
@@ -118,15 +120,19 @@ class Evaluation:
             "scored_trees", the number of trees. If there are none, the first two are empty.
         """
         scored = [
-            (tree, sentence.tree, sentence.words)
-            for index, trees in enumerate(self.trees or ())
-            for sentence, tree in zip(self.data.sentences(index), trees, strict=True)
+            (index, place, sentence.tree, sentence.words)
+            for index in range(len(self.trees or ()))
+            for place, sentence in enumerate(self.data.sentences(index))
             if sentence.tree is not None and len(sentence.words) >= min_words
         ]
-        induced = [tree for tree, _, _ in scored]
-        valid = [] if valid_spans is None else [valid_spans(true, words) for _, true, words in scored]
+        induced = {
+            name: [trees[index][place] for index, place, _, _ in scored]
+            for name, trees in (("model", self.trees), (UNBIASED, self.unbiased_trees))
+            if trees is not None
+        }
+        valid = [] if valid_spans is None else [valid_spans(true, words) for _, _, true, words in scored]
         return {
-            "span_f1": score_trees(induced, [true for _, true, _ in scored]) if scored else {},
+            "span_f1": score_trees(induced, [true for _, _, true, _ in scored]) if scored else {},
             "valid_trees": valid_fractions(induced, valid) if valid else {},
             "scored_trees": len(scored),
         }
@@ -196,22 +202,36 @@ def evaluate(model: nn.Module, data: LabeledData, *, batch_size: int = 256) -> E
     order: list[NDArray[np.int64]] = []
     probabilities: list[NDArray[np.float64]] = []
     trees: dict[int, tuple[Tree, ...]] = {}
+    unbiased_trees: dict[int, tuple[Tree, ...]] = {}
     with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
             prediction = _predict(model, to_device(batch, device))
             order.append(indices)
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
-            induced = read_trees(prediction.encoded, batch.lengths)
-            if induced is not None:
-                word_trees = data.word_trees(induced, batch)
-                starts = range(0, len(word_trees), len(indices))
-                trees_by_sentence = (word_trees[start : start + len(indices)] for start in starts)
-                trees.update(zip(indices.tolist(), zip(*trees_by_sentence, strict=True), strict=True))
+            encoded = prediction.encoded
+            trees |= _trees_of_examples(read_trees(encoded, batch.lengths), data, batch, indices)
+            if has_distances(encoded):
+                unbiased = read_trees(encoded, batch.lengths, "unbiased")
+                unbiased_trees |= _trees_of_examples(unbiased, data, batch, indices)
             bar.update(len(indices))
     ordered_probabilities = np.concatenate(probabilities)[np.argsort(np.concatenate(order))]
-    return Evaluation(
-        data, ordered_probabilities, [trees[i] for i in range(len(data.labels))] if trees else None
-    )
+    return Evaluation(data, ordered_probabilities, _in_order(trees), _in_order(unbiased_trees))
+
+
+def _trees_of_examples(
+    trees: list[Tree] | None, data: LabeledData, batch: Any, indices: NDArray[np.int64]
+) -> dict[int, tuple[Tree, ...]]:
+    """The trees over the words of each example of a batch, by the index of the example."""
+    if trees is None:
+        return {}
+    word_trees = data.word_trees(trees, batch)
+    starts = range(0, len(word_trees), len(indices))
+    trees_by_sentence = (word_trees[start : start + len(indices)] for start in starts)
+    return dict(zip(indices.tolist(), zip(*trees_by_sentence, strict=True), strict=True))
+
+
+def _in_order(trees: dict[int, tuple[Tree, ...]]) -> list[tuple[Tree, ...]] | None:
+    return [trees[i] for i in range(len(trees))] if trees else None
 
 
 @torch.inference_mode()
@@ -233,8 +253,7 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     encoded = prediction.encoded
     induced = read_trees(encoded, batch.lengths)
     attention = _without_padding(encoded.attention, batch.lengths)
-    # Of an encoder that also merges neighbors, the merges are the tree.
-    distances = _without_padding(None if encoded.merges is not None else encoded.distances, batch.lengths)
+    distances = _without_padding(encoded.distances if has_distances(encoded) else None, batch.lengths)
     if induced is None:
         return ExamplePrediction(probabilities, None, None, attention, distances)
     trees = tuple(data.word_trees(induced, batch))

@@ -5,45 +5,57 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text, read_spans
+from ordered_memory.span_f1 import CONVENTIONS, ONE_TOKEN, baselines, fraction_text, read_spans, score_spans
 from ordered_memory.trees import Span, Tree
 from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
 
 TreeScores = dict[str, dict[str, float]]
-"""F1 by convention (the text of a `span_f1.Convention`) and by name: "model", then the baselines."""
+"""F1 by convention (the text of a `span_f1.Convention`) and by name: "model", for distances also `UNBIASED`,
+then the baselines."""
 
+UNBIASED = "model, unbiased"
+"""The name of the "unbiased" trees of a model whose other trees are read from distances by "prpn"."""
+
+TWO_DECODINGS = 'Trees of the model are read by "prpn", which favors right-branching trees, and "unbiased".'
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
 
-def score_trees(predicted: Sequence[Tree], gold: Sequence[Tree]) -> TreeScores:
+def score_trees(induced: Mapping[str, Sequence[Tree]], gold: Sequence[Tree]) -> TreeScores:
     """Compute the F1 of trees and of the baselines under both conventions.
 
     Args:
-        predicted: the trees of a model.
+        induced: the trees of a model: "model" and, if there are any, `UNBIASED`.
         gold: the true trees, in the same order.
     """
+    gold_spans = read_spans(gold)
+    trees_by_name = {**induced, **baselines([sentence.size for sentence in gold_spans])}
+    spans_by_name = {name: read_spans(trees) for name, trees in trees_by_name.items()}
     return {
-        str(convention): {name: score.f1 for name, score in rows.items()}
-        for convention, rows in compare(predicted, gold).items()
+        str(convention): {
+            name: score_spans(spans, gold_spans, convention).f1 for name, spans in spans_by_name.items()
+        }
+        for convention in CONVENTIONS
     }
 
 
-def valid_fractions(predicted: Sequence[Tree], valid_spans: Sequence[set[Span]]) -> dict[str, float]:
+def valid_fractions(
+    induced: Mapping[str, Sequence[Tree]], valid_spans: Sequence[set[Span]]
+) -> dict[str, float]:
     """Compute the fraction of trees, and of baselines, that have only valid constituents.
 
     Args:
-        predicted: the trees of a model.
+        induced: the trees of a model, as for `score_trees`.
         valid_spans: the valid constituents of two or more leaves of each tree, the whole tree included.
     Returns:
-        Fractions by name: "model", then the baselines; empty if there are no trees.
+        Fractions by name: those of `induced`, then the baselines; empty if there are no trees.
     """
-    if not predicted:
+    if not valid_spans:
         return {}
     lengths = [1 + max((last for _, last in valid), default=0) for valid in valid_spans]
     fractions = {}
-    for name, trees in {"model": predicted, **baselines(lengths)}.items():
+    for name, trees in {**induced, **baselines(lengths)}.items():
         pairs = zip(read_spans(trees), valid_spans, strict=True)
         fractions[name] = sum(valid.issuperset(tree.spans) for tree, valid in pairs) / len(trees)
     return fractions
@@ -59,7 +71,7 @@ def scores_text(results: Mapping[str, Any]) -> list[str]:
     Returns:
         Lines; none for a model without trees.
     """
-    scores, valid, punctuation = results["span_f1"], results["valid_trees"], results["punctuation"]
+    scores, valid = results["span_f1"], results["valid_trees"]
     if not scores:
         return []
     parts: dict[str, Mapping[str, float]] = {
@@ -70,7 +82,7 @@ def scores_text(results: Mapping[str, Any]) -> list[str]:
     for title, rows in parts.items():
         lines.append(f"\n{title}")
         lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
-    return [*lines, "", *wrap(scores_note(punctuation, results["scored_trees"], valid))]
+    return [*lines, "", *wrap(_note_of(results))]
 
 
 def scores_tables(results: Mapping[str, Any]) -> list[Table]:
@@ -81,7 +93,7 @@ def scores_tables(results: Mapping[str, Any]) -> list[Table]:
     Returns:
         One table; none for a model without trees.
     """
-    scores, valid, punctuation = results["span_f1"], results["valid_trees"], results["punctuation"]
+    scores, valid = results["span_f1"], results["valid_trees"]
     if not scores:
         return []
     names = next(iter(scores.values()))
@@ -93,9 +105,15 @@ def scores_tables(results: Mapping[str, Any]) -> list[Table]:
             columns=["trees", *columns],
             rows=rows,
             best=best_cells(rows),
-            note=scores_note(punctuation, results["scored_trees"], valid),
+            note=_note_of(results),
         )
     ]
+
+
+def _note_of(results: Mapping[str, Any]) -> str:
+    note = scores_note(results["punctuation"], results["scored_trees"], results["valid_trees"])
+    is_unbiased = any(UNBIASED in scores for scores in results["span_f1"].values())
+    return f"{note} {TWO_DECODINGS}" if is_unbiased else note
 
 
 def scores_note(punctuation: str, count: int | None, valid: Mapping[str, float] | None = None) -> str:

@@ -4,13 +4,19 @@ import numpy as np
 import pytest
 
 from ordered_memory.baseline_trees import left_branching, right_branching
+from ordered_memory.span_f1 import CONVENTIONS, span_f1
+from ordered_memory.tree_recovery import from_distances
+from ordered_memory.trees import keep_leaves
 from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.model import ListOpsModel
+from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset as Pairs
+from tasks.logic.model import LogicModel
 from tasks.logic.valid_trees import valid_spans
-from tasks.reporting.induced_trees import score_trees
+from tasks.reporting.induced_trees import UNBIASED, score_trees
+from tests.tasks.classifiers.tiny import TINY
 
 
 def test_a_model_is_evaluated_without_dropout_in_the_order_of_the_data():
@@ -61,9 +67,37 @@ def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     assert evaluation.tree_scores(3)["span_f1"] == {}
 
 
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}])
+def test_trees_of_on_lstm_are_also_read_without_bias(options):
+    data = Pairs.from_texts(
+        [
+            ("( ( not a ) ( or ( b ( and c ) ) ) )", "( a ( or b ) )"),
+            ("d", "( ( e ( and ( not f ) ) ) ( or a ) )"),
+        ]
+    )
+    model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": "onlstm"} | options))
+    evaluation = evaluate(model, data, batch_size=1)
+    unbiased, true = [], []
+    for index in range(2):
+        for place, sentence in enumerate(data.sentences(index)):
+            [distances] = model(data.batch([index])).encoded.distances[place : place + 1]
+            [tree] = from_distances(
+                distances[None, : len(sentence.tokens)], decoding="unbiased", batch_first=True
+            )
+            assert evaluation.unbiased_trees[index][place] == keep_leaves(tree, sentence.positions)
+            if len(sentence.words) > 1:
+                unbiased.append(evaluation.unbiased_trees[index][place])
+                true.append(sentence.tree)
+    results = evaluation.tree_scores(2, valid_spans)
+    for convention in CONVENTIONS:
+        score = span_f1(unbiased, true, **convention._asdict())
+        assert results["span_f1"][str(convention)][UNBIASED] == score.f1
+    assert set(results["valid_trees"]) > {"model", UNBIASED}
+
+
 def test_true_trees_need_not_be_binary():
     """Of two spans one is right; without the whole sentence there is nothing to find."""
-    corpus_level, sentence_level = score_trees([((0, 1), 2)], [(0, 1, 2)]).values()
+    corpus_level, sentence_level = score_trees({"model": [((0, 1), 2)]}, [(0, 1, 2)]).values()
     assert (corpus_level["model"], sentence_level["model"]) == (pytest.approx(2 / 3), 0.0)
 
 

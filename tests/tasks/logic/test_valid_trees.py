@@ -102,8 +102,8 @@ def test_a_valid_constituent_has_an_operator_with_all_or_nothing_of_each_operand
 
 
 def test_a_tree_with_some_of_the_valid_constituents_is_valid():
-    assert valid_fractions([((0, 1), 2)], [{(0, 1), (1, 2), (0, 2)}])["model"] == 1.0
-    assert valid_fractions([((0, 1), 2)], [{(1, 2), (0, 2)}])["model"] == 0.0
+    assert valid_fractions({"model": [((0, 1), 2)]}, [{(0, 1), (1, 2), (0, 2)}])["model"] == 1.0
+    assert valid_fractions({"model": [((0, 1), 2)]}, [{(1, 2), (0, 2)}])["model"] == 0.0
 
 
 def test_an_equal_formula_with_other_operands_is_not_valid():
