@@ -50,6 +50,11 @@ class Encoded(NamedTuple):
     rollout: Rollout | None = None
     distances: Tensor | None = None
 
+    @property
+    def distances_of_trees(self) -> Tensor | None:
+        """The distances, unless trees are read from merges or attention."""
+        return self.distances if self.merges is None and self.attention is None else None
+
 
 def read_trees(encoded: Encoded, lengths: Tensor, decoding: GreedyDecoding = DECODING) -> list[Tree] | None:
     """Recover the induced trees of a batch.
@@ -72,11 +77,6 @@ def read_trees(encoded: Encoded, lengths: Tensor, decoding: GreedyDecoding = DEC
     if encoded.distances is not None:
         return from_distances(encoded.distances.float().cpu(), lengths, decoding=decoding, batch_first=True)
     return None
-
-
-def has_distances(encoded: Encoded) -> bool:
-    """Whether the trees are read from distances: merges and attention come first."""
-    return encoded.distances is not None and encoded.attention is None and encoded.merges is None
 
 
 def tree_from_merges(merges: Sequence[int]) -> Tree:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
-from tasks.classifiers.encoded import has_distances, read_trees
+from tasks.classifiers.encoded import read_trees
 from tasks.reporting.induced_trees import UNBIASED, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
@@ -210,7 +210,7 @@ def evaluate(model: nn.Module, data: LabeledData, *, batch_size: int = 256) -> E
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
             encoded = prediction.encoded
             trees |= _trees_of_examples(read_trees(encoded, batch.lengths), data, batch, indices)
-            if has_distances(encoded):
+            if encoded.distances_of_trees is not None:
                 unbiased = read_trees(encoded, batch.lengths, "unbiased")
                 unbiased_trees |= _trees_of_examples(unbiased, data, batch, indices)
             bar.update(len(indices))
@@ -253,7 +253,7 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     encoded = prediction.encoded
     induced = read_trees(encoded, batch.lengths)
     attention = _without_padding(encoded.attention, batch.lengths)
-    distances = _without_padding(encoded.distances if has_distances(encoded) else None, batch.lengths)
+    distances = _without_padding(encoded.distances_of_trees, batch.lengths)
     if induced is None:
         return ExamplePrediction(probabilities, None, None, attention, distances)
     trees = tuple(data.word_trees(induced, batch))

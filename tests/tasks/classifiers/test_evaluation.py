@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 from ordered_memory.baseline_trees import left_branching, right_branching
 from ordered_memory.span_f1 import CONVENTIONS, span_f1
 from ordered_memory.tree_recovery import from_distances
 from ordered_memory.trees import keep_leaves
+from tasks.classifiers.encoded import Encoded, read_trees
 from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
@@ -93,6 +95,17 @@ def test_trees_of_on_lstm_are_also_read_without_bias(options):
         score = span_f1(unbiased, true, **convention._asdict())
         assert results["span_f1"][str(convention)][UNBIASED] == score.f1
     assert set(results["valid_trees"]) > {"model", UNBIASED}
+
+
+@pytest.mark.parametrize(
+    ("other", "tree"),
+    [({"merges": torch.tensor([[1, 0]])}, (0, (1, 2))), ({"attention": torch.eye(3)[None]}, ((0, 1), 2))],
+)
+@pytest.mark.parametrize("distances", [[9.0, 5.0, 1.0], [9.0, 1.0, 5.0]])
+def test_trees_are_read_from_merges_or_attention_before_distances(other, tree, distances):
+    encoded = Encoded(torch.zeros(1, 2), distances=torch.tensor([distances]), **other)
+    assert encoded.distances_of_trees is None
+    assert read_trees(encoded, torch.tensor([3]), "unbiased") == [tree]
 
 
 def test_true_trees_need_not_be_binary():
