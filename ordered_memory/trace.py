@@ -209,7 +209,7 @@ def read_distances(
     Raises:
         TypeError: the distances are not a tensor, or a token or a name is not a string.
         ValueError: the distances are not (L, T) or not finite, there is not one name for each layer, the
-            temperature is not positive, or the direction or a decoding is unknown.
+            temperature is not positive, the direction or a decoding is unknown, or no decoding gives a tree.
     Example:
         >>> trace = read_distances(torch.tensor([[9.0, 1.0, 5.0]]), ["the", "cat", "sat"])
         >>> [node["children"] for node in trace["layers"][0]["trees"]["unbiased"]]
@@ -240,6 +240,8 @@ def read_distances(
         for decoding in decodings
         if decoding != "cky" or len(tokens) <= LONGEST_CKY
     }
+    if not trees:
+        raise ValueError(f"expected decodings that give trees of {len(tokens)} tokens, got {list(decodings)}")
     is_float32_or_less = distances.is_floating_point() and distances.dtype != torch.float64
     numbers = (d.float() if is_float32_or_less else d).resolve_neg().numpy()
     # As few digits as tell numbers of float32, or of float64, apart: what differs must stay distinct.

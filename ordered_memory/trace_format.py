@@ -94,8 +94,8 @@ class Layer(TypedDict):
     Args:
         name: name of the layer, such as "layer 1".
         distances: one distance for each token.
-        trees: nodes of the tree by decoding: "prpn", "unbiased" and, up to 800 tokens, "cky"; those of a
-            classifier are "prpn" alone.
+        trees: nodes of the tree by decoding: "prpn", "unbiased" and, up to 800 tokens, "cky", or only some
+            of these.
     """
 
     name: str

@@ -36,8 +36,11 @@ class TraceViewer {
     const middle = layers[layers.length >> 1]; // the second of three, as in the paper
     const chosen = { ...this.chosen };
     const layer = () => layers.find(({ name }) => name === chosen.layer) ?? middle;
-    // "cky" may have been chosen for a shorter sentence: long ones do not have it. A classifier has "prpn" alone.
-    const decoding = () => [chosen.decoding, "unbiased"].find((name) => name in layer().trees) ?? "prpn";
+    // "cky" may have been chosen for a shorter sentence: long ones do not have it.
+    const decoding = () => {
+      const { trees } = layer();
+      return [chosen.decoding, "unbiased", ...Object.keys(trees)].find((name) => name in trees) ?? "";
+    };
     const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
     /** @param {Partial<TraceViewer["chosen"]>} choices */

@@ -160,13 +160,17 @@ def test_a_long_sentence_after_a_short_one_has_no_cky_tree(show: Any, monkeypatc
     assert page.get_by_role("combobox", name="Tree").input_value() == "cky"
 
 
-def test_what_leaves_no_choice_is_not_asked(show: Any) -> None:
+@pytest.mark.parametrize("decoding", ["prpn", "cky"])
+def test_what_leaves_no_choice_is_not_asked(show: Any, decoding: Any) -> None:
     d = torch.tensor([[3.0, 1.0, 2.0]])
-    one, two = read_distances(d, list("abc"), decodings=["prpn"]), read_distances(d.repeat(2, 1), list("abc"))
+    one, two = (
+        read_distances(d, list("abc"), decodings=[decoding]),
+        read_distances(d.repeat(2, 1), list("abc")),
+    )
     page = show([{**one, "example": 0}, {**two, "example": 1}])
     choices = [page.get_by_role("combobox", name=name, exact=True) for name in ("Layer", "Tree")]
     assert [found.count() for found in choices] == [0, 0]
-    assert drawn(page) == {(0, 2), (1, 2)}
+    assert drawn(page) == {(0, 2), (1, 2) if decoding == "prpn" else (0, 1)}
     page.locator(".om-examples label").nth(1).click()
     assert [found.count() for found in choices] == [1, 1]
 

@@ -135,6 +135,17 @@ def test_numbers_that_are_none_are_refused(bad: float) -> None:
             read_distances(torch.tensor([[1.0, bad]]), ["a", "b"])
 
 
+def test_decodings_that_give_no_tree_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ordered_memory.trace.LONGEST_CKY", 3)
+    for decodings, size in (((), 3), (("cky",), 4)):
+        with pytest.raises(ValueError, match=rf"give trees of {size} tokens, got \[('cky')?\]"):
+            read_distances(torch.ones(1, size), list("abcd"[:size]), decodings=decodings)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="decoding must be one of prpn, unbiased, cky, got 'right'"):
+        read_distances(torch.ones(1, 3), list("abc"), decodings=["right"])  # type: ignore[list-item]
+    trace = read_distances(torch.ones(1, 4), list("abcd"), decodings=["cky", "unbiased"])
+    assert list(trace["layers"][0]["trees"]) == ["unbiased"]
+
+
 def test_shapes_and_names_that_do_not_fit_are_refused() -> None:
     for shape, tokens in (((2, 0), "ab"), ((1, 0), "a"), ((0, 3), ""), ((2, 3), "a"), ((2, 3, 1), "ab")):
         with pytest.raises(ValueError, match=rf"\(T, N\) with T = {len(tokens)} tokens, got"):
