@@ -193,7 +193,7 @@ def span_f1(predicted: Sequence[Tree], gold: Sequence[Tree], *, level: Level, wh
 
 
 def compare(
-    predicted: Sequence[Tree],
+    predicted: Sequence[Tree] | Mapping[str, Sequence[Tree]],
     gold: Sequence[Tree],
     *,
     conventions: Sequence[Convention] | Convention = CONVENTIONS,
@@ -202,14 +202,15 @@ def compare(
     """Score the trees of a model and of every baseline, under one convention or more.
 
     Args:
-        predicted, gold: see `span_f1`.
+        predicted: see `span_f1`; or such trees by name, to compare several models or decodings.
+        gold: see `span_f1`.
         conventions: one or more; by default both of `CONVENTIONS`.
         seed: seed of the random trees.
     Returns:
-        Scores by convention, then by name: "model", then the baselines.
+        Scores by convention, then by name: "model", or the given names, then the baselines.
     Raises:
         TypeError: a convention has the wrong type, or as `span_f1`.
-        ValueError: there are no conventions, or as `span_f1`.
+        ValueError: there are no conventions, a given name is that of a baseline, or as `span_f1`.
     Example:
         >>> scores = compare([(0, (1, 2))], [(0, (1, 2))])[SENTENCE_LEVEL]
         >>> scores["model"].f1, scores["left-branching"].f1
@@ -223,8 +224,13 @@ def compare(
             raise TypeError(f"expected conventions to be of type Convention, got {convention!r}")
         _check_convention(convention)
     gold_spans = read_spans(gold, "gold")
-    predicted_spans = {"model": read_spans(predicted, "predicted")}
+    if isinstance(predicted, Mapping):
+        predicted_spans = {name: read_spans(trees, name) for name, trees in predicted.items()}
+    else:
+        predicted_spans = {"model": read_spans(predicted, "predicted")}
     for name, trees in baselines([sentence.size for sentence in gold_spans], seed).items():
+        if name in predicted_spans:
+            raise ValueError(f"expected other names of predicted trees than that of a baseline, got {name!r}")
         predicted_spans[name] = read_spans(trees, name)
     return {
         convention: {
@@ -258,13 +264,14 @@ def format_report(scores: Mapping[Convention, Mapping[str, SpanF1]], *, punctuat
     tables = []
     for convention, rows in scores.items():
         sentences = next(iter(rows.values())).sentences
+        width = max(16, *map(len, rows))
         lines = [
             f"unlabeled span F1 of {sentences:,} sentence{'s' * (sentences != 1)}, {convention};",
             f"punctuation: {punctuation}. {ONE_TOKEN}",
-            f"{'':16}  F1         precision  recall",
+            f"{'':{width}}  F1         precision  recall",
         ]
         lines += [
-            f"{name:>16}  {fraction_text(score.f1):9}  {fraction_text(score.precision):9}  "
+            f"{name:>{width}}  {fraction_text(score.f1):9}  {fraction_text(score.precision):9}  "
             f"{fraction_text(score.recall)}"
             for name, score in rows.items()
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ordered_memory.span_f1 import CONVENTIONS, ONE_TOKEN, baselines, fraction_text, read_spans, score_spans
+from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text, read_spans
 from ordered_memory.trees import Span, Tree
 from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
@@ -29,14 +29,9 @@ def score_trees(induced: Mapping[str, Sequence[Tree]], gold: Sequence[Tree]) -> 
         induced: the trees of a model: "model" and, if there are any, `UNBIASED`.
         gold: the true trees, in the same order.
     """
-    gold_spans = read_spans(gold)
-    trees_by_name = {**induced, **baselines([sentence.size for sentence in gold_spans])}
-    spans_by_name = {name: read_spans(trees) for name, trees in trees_by_name.items()}
     return {
-        str(convention): {
-            name: score_spans(spans, gold_spans, convention).f1 for name, spans in spans_by_name.items()
-        }
-        for convention in CONVENTIONS
+        str(convention): {name: score.f1 for name, score in rows.items()}
+        for convention, rows in compare(induced, gold).items()
     }
 
 

@@ -217,6 +217,25 @@ def test_comparison_scores_every_baseline_on_the_same_sentences():
     assert scores["left-branching"] == expected
 
 
+def test_trees_of_several_names_are_compared_as_each_alone():
+    gold = [right_branching(n) for n in (5, 3, 8)]
+    named = {"a": [balanced(n) for n in (5, 3, 8)], "b": [left_branching(n) for n in (5, 3, 8)]}
+    together = compare(named, gold)
+    alone = {name: compare(trees, gold) for name, trees in named.items()}
+    for convention, scores in together.items():
+        assert list(scores) == ["a", "b", "left-branching", "right-branching", "balanced", "random"]
+        for name, by_convention in alone.items():
+            assert scores[name] == by_convention[convention]["model"]
+            assert scores["random"] == by_convention[convention]["random"]
+    lines = format_report(compare({"a" * 30: named["a"]}, gold), punctuation="none").split("\n")[2:8]
+    assert len({line.rindex("  ") for line in lines[1:]}) == 1
+    assert lines[0].index("F1") == 32
+    with pytest.raises(ValueError, match="than that of a baseline, got 'balanced'"):
+        compare({"balanced": gold}, gold)
+    with pytest.raises(TypeError, match="expected b to be a list of trees, got one tree"):
+        compare({"a": gold, "b": gold[0]}, gold)
+
+
 def test_baselines_of_an_iterator_are_those_of_a_list():
     assert baselines(iter([5, 3])) == baselines([5, 3])
     assert set(map(tuple, baselines([1]).values())) == {(0,)}
