@@ -153,8 +153,9 @@ def _f1_note(results: Sequence[Mapping[str, Any]]) -> str:
     if not results:
         return ""
     counts = {result["scored_trees"] for result in results}
-    note = scores_note(results[0]["punctuation"], counts.pop() if len(counts) == 1 else None)
-    return f"F1: {'; '.join(results[0]['span_f1'])}. {note}"
+    scores = [result["span_f1"] for result in results]
+    note = scores_note(results[0]["punctuation"], counts.pop() if len(counts) == 1 else None, scores)
+    return f"F1: {'; '.join(scores[0])}. {note}"
 
 
 def _mean_text(values: Sequence[float | None]) -> str | None:

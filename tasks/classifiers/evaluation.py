@@ -144,8 +144,9 @@ class Evaluation:
             classes: names of the classes, in the order of the labels.
         Yields:
             The texts of the example, its label if it is known, the prediction, the probability of each class
-            and, in brackets, the true trees if they are known and the induced ones if there are any. In
-            these, parentheses within words are written -LRB- and -RRB-.
+            and, in brackets, the true trees if they are known, the induced ones if there are any, and those
+            without bias if they are read from distances. In these, parentheses within words are written
+            -LRB- and -RRB-.
         """
         for index, (label, predicted) in enumerate(zip(self.data.labels, self.predicted, strict=True)):
             sentences = self.data.sentences(index)
@@ -158,11 +159,12 @@ class Evaluation:
             true = [(sentence.tree, sentence.words) for sentence in sentences if sentence.tree is not None]
             if true:
                 row["true_trees"] = [to_brackets(tree, escape_parentheses(words)) for tree, words in true]
-            if self.trees is not None:
-                pairs = zip(self.trees[index], sentences, strict=True)
-                row["trees"] = [
-                    to_brackets(tree, escape_parentheses(sentence.words)) for tree, sentence in pairs
-                ]
+            for name, trees in (("trees", self.trees), ("unbiased_trees", self.unbiased_trees)):
+                if trees is not None:
+                    row[name] = [
+                        to_brackets(tree, escape_parentheses(sentence.words))
+                        for tree, sentence in zip(trees[index], sentences, strict=True)
+                    ]
             yield row
 
 

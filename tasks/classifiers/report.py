@@ -14,7 +14,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.formatting.tables import merge_names, number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
-from tasks.reporting.induced_trees import scores_tables, scores_text
+from tasks.reporting.induced_trees import UNBIASED, scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
@@ -64,9 +64,11 @@ def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
     for title, groups in results["accuracy_by"].items():
         values |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
     values |= f1_scores(results)
-    if results["valid_trees"]:
-        values["valid trees"] = results["valid_trees"]["model"]
-    return values
+    return values | {
+        column: results["valid_trees"][name]
+        for name, column in (("model", "valid trees"), (UNBIASED, "valid trees, unbiased"))
+        if name in results["valid_trees"]
+    }
 
 
 def f1_scores(results: Mapping[str, Any], name: str = "model") -> dict[str, float]:
@@ -74,11 +76,17 @@ def f1_scores(results: Mapping[str, Any], name: str = "model") -> dict[str, floa
 
     Args:
         results: the content of results.json.
-        name: "model" for the induced trees, or a baseline.
+        name: "model" for the induced trees, those without bias included, or a baseline.
     """
-    return {
-        f"F1, {convention.split(',')[0]}": scores[name] for convention, scores in results["span_f1"].items()
-    }
+    levels = {convention.split(",")[0]: scores for convention, scores in results["span_f1"].items()}
+    columns = {f"F1, {level}": scores[name] for level, scores in levels.items()}
+    if name == "model":
+        columns |= {
+            f"F1, {level}, unbiased": scores[UNBIASED]
+            for level, scores in levels.items()
+            if UNBIASED in scores
+        }
+    return columns
 
 
 def write_run_report(

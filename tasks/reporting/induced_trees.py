@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ordered_memory.span_f1 import ONE_TOKEN, baselines, compare, fraction_text, read_spans
@@ -17,7 +17,7 @@ then the baselines."""
 UNBIASED = "model, unbiased"
 """The name of the "unbiased" trees of a model whose other trees are read from distances by "prpn"."""
 
-TWO_DECODINGS = 'Trees of the model are read by "prpn", which favors right-branching trees, and "unbiased".'
+TWO_DECODINGS = 'Trees from distances are read by "prpn", which favors right-branching trees, and "unbiased".'
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
@@ -106,19 +106,19 @@ def scores_tables(results: Mapping[str, Any]) -> list[Table]:
 
 
 def _note_of(results: Mapping[str, Any]) -> str:
-    note = scores_note(results["punctuation"], results["scored_trees"], results["valid_trees"])
-    is_unbiased = any(UNBIASED in scores for scores in results["span_f1"].values())
-    return f"{note} {TWO_DECODINGS}" if is_unbiased else note
+    note = scores_note(results["punctuation"], results["scored_trees"], [results["span_f1"]])
+    return f"{note} {VALID}" if results["valid_trees"] else note
 
 
-def scores_note(punctuation: str, count: int | None, valid: Mapping[str, float] | None = None) -> str:
-    """Say what scores count, and how.
+def scores_note(punctuation: str, count: int | None, scores: Iterable[TreeScores]) -> str:
+    """Say what F1 counts, and how the trees were read.
 
     Args:
         punctuation: how punctuation was handled.
-        count: number of trees of the model that were scored; None if it is not known.
-        valid: the fractions of valid trees that are shown, too; none of them if empty or None.
+        count: number of trees of a model that were scored; None if it is not known.
+        scores: the scores of each model.
     """
     number = "" if count is None else f"Trees scored: {count:,}. "
     note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
-    return f"{note} {VALID}" if valid else note
+    is_unbiased = any(UNBIASED in rows for model in scores for rows in model.values())
+    return f"{note} {TWO_DECODINGS}" if is_unbiased else note

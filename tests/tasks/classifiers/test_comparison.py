@@ -16,6 +16,7 @@ from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
+from tasks.reporting.induced_trees import UNBIASED
 from tasks.runs.run_directory import RunDirectory
 from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
@@ -286,6 +287,29 @@ def test_f1_stands_beside_the_baselines_and_its_conventions():
     runs["om"].results["scored_trees"] = 9
     assert "Trees" not in accuracy_table(runs).note
     assert accuracy_table({"lstm": runs["lstm"]}).note == ""
+
+
+def test_both_decodings_of_distances_have_a_column_and_a_mean():
+    runs = {"om": finished(ListOpsConfig(), 0.9, {}, f1=1.0, balanced=0.4)}
+    for seed, f1 in ((1, 0.5), (2, 0.7)):
+        config = ListOpsConfig(model="onlstm", seed=seed)
+        runs[f"on {seed}"] = finished(config, 0.8, {}, f1=f1, **{UNBIASED: f1 / 2}, balanced=0.4)
+    made = accuracy_table(runs)
+    assert made.columns == ["model", "all", "F1, corpus level", "F1, corpus level, unbiased"]
+    assert [row[2:] for row in made.rows] == [
+        [1.0, None],
+        [0.5, 0.25],
+        [0.7, 0.35],
+        ["0.6000 ± 0.1414", "0.3000 ± 0.0707"],
+        [0.4, None],
+    ]
+    assert '"prpn"' in made.note
+    assert '"prpn"' not in accuracy_table({"om": runs["om"]}).note
+    groups = {"operations": {"7": (0.8, 9)}}
+    logic = finished(LogicConfig(model="onlstm"), 0.8, groups, f1=0.5, **{UNBIASED: 0.2})
+    made = comparison_table({"on": logic})
+    assert made.columns == ["model", "7", "F1, corpus level", "F1, corpus level, unbiased"]
+    assert made.rows[0] == ["on", 0.8, 0.5, 0.2]
 
 
 def test_the_table_of_logic_has_the_mean_of_seeds_too():

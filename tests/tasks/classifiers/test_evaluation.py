@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from ordered_memory.baseline_trees import left_branching, right_branching
+from ordered_memory.brackets import from_brackets
 from ordered_memory.span_f1 import CONVENTIONS, span_f1
 from ordered_memory.tree_recovery import from_distances
 from ordered_memory.trees import keep_leaves
@@ -95,6 +96,8 @@ def test_trees_of_on_lstm_are_also_read_without_bias(options):
         score = span_f1(unbiased, true, **convention._asdict())
         assert results["span_f1"][str(convention)][UNBIASED] == score.f1
     assert set(results["valid_trees"]) > {"model", UNBIASED}
+    for row, trees in zip(evaluation.rows(model.classes), evaluation.unbiased_trees, strict=True):
+        assert tuple(from_brackets(tree)[0] for tree in row["unbiased_trees"]) == trees
 
 
 @pytest.mark.parametrize(

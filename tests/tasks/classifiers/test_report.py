@@ -12,6 +12,7 @@ from tasks.classifiers.report import (
     results_text,
     values_to_summarize,
 )
+from tasks.reporting.induced_trees import UNBIASED
 from tasks.runs.errors import UserError
 
 
@@ -97,6 +98,10 @@ def test_the_numbers_of_several_seeds_are_named():
     values = results({"depth": {"1": [0.25, 4]}}) | {"span_f1": scores, "valid_trees": {"model": 0.75}}
     named = {"accuracy": 0.5, "depth 1": 0.25, "F1, corpus level": 0.5, "valid trees": 0.75}
     assert values_to_summarize(values) == named
+    scores["corpus level, without what is trivial"][UNBIASED] = 0.4
+    values["valid_trees"][UNBIASED] = 0.3
+    unbiased = {"F1, corpus level, unbiased": 0.4, "valid trees, unbiased": 0.3}
+    assert values_to_summarize(values) == named | unbiased
 
 
 def test_a_line_ends_at_a_line_feed_alone(tmp_path):
