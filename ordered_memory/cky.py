@@ -5,7 +5,7 @@ B is the number of sentences, T the number of tokens of the longest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -109,7 +109,7 @@ class _TreeCRF(torch_struct.TreeCRF):  # type: ignore[misc]
 
 
 def most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]:
-    """`cky` on the `span_scores` of sentences, in batches of similar lengths that limit memory use.
+    """`cky` on the `span_scores` of sentences.
 
     Args:
         distances: those of each sentence, (T,).
@@ -117,16 +117,32 @@ def most_probable(distances: Sequence[Tensor], temperature: float) -> list[Tree]
     Returns:
         A tree for each sentence.
     """
-    order = sorted(range(len(distances)), key=lambda i: len(distances[i]), reverse=True)
+
+    def scores(batch: Sequence[int]) -> Tensor:
+        return span_scores(pad_sequence([distances[i] for i in batch], batch_first=True), temperature)
+
+    return cky_in_batches([len(d) for d in distances], scores)
+
+
+def cky_in_batches(lengths: Sequence[int], scores: Callable[[Sequence[int]], Tensor]) -> list[Tree]:
+    """`cky` on many sentences, in batches of similar lengths that limit memory use.
+
+    Args:
+        lengths: number of tokens of each sentence.
+        scores: returns the span scores of a batch, (B, T, T), given the indices of its sentences. The first
+            of them is the longest, with T tokens.
+    Returns:
+        A tree for each sentence.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i], reverse=True)
     tree_by_index: dict[int, Tree] = {}
     while order:
-        longest = len(distances[order[0]])
+        longest = lengths[order[0]]
         batch_size = max(1, min(SENTENCES_PER_CKY, CELLS_PER_CKY // longest**3))
         batch, order = order[:batch_size], order[batch_size:]
-        padded = pad_sequence([distances[i] for i in batch], batch_first=True)
-        trees = cky(span_scores(padded, temperature), [len(distances[i]) for i in batch])
+        trees = cky(scores(batch), [lengths[i] for i in batch])
         tree_by_index.update(zip(batch, trees, strict=True))
-    return [tree_by_index[i] for i in range(len(distances))]
+    return [tree_by_index[i] for i in range(len(lengths))]
 
 
 def check_temperature(temperature: float) -> None:

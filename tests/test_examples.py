@@ -31,7 +31,8 @@ OWN_ENCODER = ROOT / "examples" / "own_encoder.py"
 """tests/tasks/classifiers/test_own_encoder.py runs it."""
 SIGNIFICANCE = ROOT / "examples" / "significance.py"
 SELF_F1 = ROOT / "examples" / "self_f1.py"
-OF_FILES = {OWN_TASK, OWN_ENCODER, SIGNIFICANCE, SELF_F1}
+CONSENSUS = ROOT / "examples" / "consensus.py"
+OF_FILES = {OWN_TASK, OWN_ENCODER, SIGNIFICANCE, SELF_F1, CONSENSUS}
 """Examples that need files."""
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - OF_FILES)
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
@@ -122,6 +123,34 @@ def test_trees_of_runs_are_compared_with_each_other(tmp_path):
             run(SELF_F1, left, str(tmp_path / "f"))
     with pytest.raises(SystemExit, match=r"self_f1\.py a\.jsonl b\.jsonl c\.jsonl"):
         run(SELF_F1, left)
+
+
+def test_the_consensus_is_scored_beside_the_runs(tmp_path):
+    def write(name, rows):
+        (tmp_path / name).write_text("".join(map(json_line, rows)), encoding="utf-8")
+        return str(tmp_path / name)
+
+    left, right, mixed = "( ( ( a b ) c ) d )", "( a ( b ( c d ) ) )", "( ( a b ) ( c d ) )"
+    classifier = [
+        write(name, [{"trees": [tree, "x"], "true_trees": [mixed, "x"]}])
+        for name, tree in (("a", left), ("b", right), ("c", mixed))
+    ]
+    parser = [
+        write(name, [{"trees": {"layer 1, prpn": left, "layer 2, cky": tree}, "true_tree": mixed}])
+        for name, tree in (("d", left), ("e", right), ("f", mixed))
+    ]
+    for files, options in ((classifier, []), (parser, ["--trees", "layer 2, cky"])):
+        corpus, _ = run(CONSENSUS, *files, *options).split("\n\n")
+        f1 = dict(re.findall(r"^ *(\S+) +(\d\.\d{4})", corpus, re.MULTILINE))
+        assert [f1[name] for name in (*files, "consensus")] == ["0.6667", "0.6667", "1.0000", "1.0000"]
+        assert f1["left-branching"] == "0.6667"
+    with pytest.raises(SystemExit, match=r"d: not what .* writes, with trees and true trees"):
+        run(CONSENSUS, *parser)
+    with pytest.raises(SystemExit, match=r"d: not what .* writes, with trees and true trees"):
+        run(CONSENSUS, *parser, "--trees", "layer 3, cky")
+    other = write("g", [{"trees": ["( a b )", "x"], "true_trees": ["( a b )", "x"]}])
+    with pytest.raises(SystemExit, match=r"a and .*g are predictions for different examples"):
+        run(CONSENSUS, *classifier, other)
 
 
 def test_answers_to_equivalent_pairs_are_answers_to_the_pair():
