@@ -35,7 +35,7 @@ from tasks.formatting.tables import (
     wrap,
 )
 from tasks.reporting import examples
-from tasks.reporting.induced_trees import UNBIASED, scores_note
+from tasks.reporting.induced_trees import readings, scores_note
 from tasks.reporting.report import Report, Table, best_cells, write_report
 from tasks.runs.config import COMPUTE_OPTIONS
 from tasks.runs.errors import UserError
@@ -139,9 +139,8 @@ def _mean_rows(
 def _baseline_rows(results: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[list[Any]]:
     """The F1 of each baseline, such as right-branching trees, that is the same in all of these results."""
     rows: list[list[Any]] = []
-    for name in next(iter(results[0]["span_f1"].values())) if results else ():
-        if name in ("model", UNBIASED):
-            continue
+    names = next(iter(results[0]["span_f1"].values())) if results else {}
+    for name in (name for name in names if name not in readings(names)):
         first, *others = (f1_scores(result, name) for result in results)
         if all(scores == first for scores in others):
             rows.append([name, *map(first.get, columns)])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.tree_recovery import GreedyDecoding, from_attention, from_distances
+from ordered_memory.tree_recovery import GreedyDecoding, ReadingDirection, from_attention, from_distances
 from ordered_memory.trees import Tree
 
 DECODING: GreedyDecoding = "prpn"
@@ -41,6 +41,8 @@ class Encoded(NamedTuple):
         penalty: a penalty for each sequence, (B,), whose mean is added to the training loss.
         rollout: the actions that the encoder took, which become a penalty by policy gradient.
         distances: forget distance of each token, (B, T), of the last layer in the forward direction.
+        backward_attention: the attention in the backward direction, (B, T, N).
+        backward_distances: the distances in the backward direction, (B, T).
     """
 
     summary: Tensor
@@ -49,6 +51,8 @@ class Encoded(NamedTuple):
     penalty: Tensor | None = None
     rollout: Rollout | None = None
     distances: Tensor | None = None
+    backward_attention: Tensor | None = None
+    backward_distances: Tensor | None = None
 
     @property
     def distances_of_trees(self) -> Tensor | None:
@@ -56,16 +60,15 @@ class Encoded(NamedTuple):
         return self.distances if self.merges is None and self.attention is None else None
 
 
-def read_trees(encoded: Encoded, lengths: Tensor, decoding: GreedyDecoding = DECODING) -> list[Tree] | None:
+def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     """Recover the induced trees of a batch.
 
     They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
-    forget distances.
+    forget distances by `DECODING`, in the forward direction.
 
     Args:
         encoded: what an encoder returned for S sequences.
         lengths: their numbers of tokens, (S,) int64.
-        decoding: how a tree is read from distances.
     Returns:
         S trees over all tokens; None for an encoder that induces none.
     """
@@ -73,10 +76,49 @@ def read_trees(encoded: Encoded, lengths: Tensor, decoding: GreedyDecoding = DEC
         rows = zip(encoded.merges.tolist(), lengths.tolist(), strict=True)
         return [tree_from_merges(merges[: length - 1]) for merges, length in rows]
     if encoded.attention is not None:
-        return from_attention(encoded.attention.float().cpu(), lengths, batch_first=True)
+        return _from_attention(encoded.attention, lengths)
     if encoded.distances is not None:
-        return from_distances(encoded.distances.float().cpu(), lengths, decoding=decoding, batch_first=True)
+        return _from_distances(encoded.distances, lengths)
     return None
+
+
+def read_other_trees(encoded: Encoded, lengths: Tensor) -> dict[str, list[Tree]]:
+    """Recover the trees that could have been read instead of those of `read_trees`.
+
+    Args:
+        encoded, lengths: as for `read_trees`.
+    Returns:
+        S trees over all tokens for each way to read them: "unbiased" if they are read from distances,
+        "backward" if there is a backward direction, and "backward, unbiased" if both.
+    """
+    others = {}
+    if encoded.merges is None and encoded.attention is not None:
+        if encoded.backward_attention is not None:
+            others["backward"] = _from_attention(encoded.backward_attention, lengths, "backward")
+    elif encoded.distances_of_trees is not None:
+        others["unbiased"] = _from_distances(encoded.distances_of_trees, lengths, "unbiased")
+        if encoded.backward_distances is not None:
+            distances = encoded.backward_distances
+            others["backward"] = _from_distances(distances, lengths, direction="backward")
+            others["backward, unbiased"] = _from_distances(distances, lengths, "unbiased", "backward")
+    return others
+
+
+def _from_attention(
+    attention: Tensor, lengths: Tensor, direction: ReadingDirection = "forward"
+) -> list[Tree]:
+    return from_attention(attention.float().cpu(), lengths, batch_first=True, direction=direction)
+
+
+def _from_distances(
+    distances: Tensor,
+    lengths: Tensor,
+    decoding: GreedyDecoding = DECODING,
+    direction: ReadingDirection = "forward",
+) -> list[Tree]:
+    return from_distances(
+        distances.float().cpu(), lengths, decoding=decoding, batch_first=True, direction=direction
+    )
 
 
 def tree_from_merges(merges: Sequence[int]) -> Tree:

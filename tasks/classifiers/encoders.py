@@ -79,6 +79,8 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         ("attention", "(B, T, N)", (2, 3, -1)),
         ("merges", "(B, T - 1)", (2, 2)),
         ("distances", "(B, T)", (2, 3)),
+        ("backward_attention", "(B, T, N)", (2, 3, -1)),
+        ("backward_distances", "(B, T)", (2, 3)),
     ):
         value = getattr(encoded, name)
         if value is None:
@@ -222,11 +224,15 @@ def encode(
             out = encoder(embedded, lengths=lengths)
             if not encoder.bidirectional:
                 return Encoded(out.summary, out.attention)
-            return Encoded(torch.cat(tuple(out.summary), dim=-1), out.attention[0])
+            forward, backward = out.attention
+            return Encoded(torch.cat(tuple(out.summary), dim=-1), forward, backward_attention=backward)
         case ONLSTM():
             _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
-            last = -2 if encoder.bidirectional else -1
-            return Encoded(_last_hidden(encoder, hidden), distances=distances.forget[last])
+            summary = _last_hidden(encoder, hidden)
+            if not encoder.bidirectional:
+                return Encoded(summary, distances=distances.forget[-1])
+            forward, backward = distances.forget[-2:]
+            return Encoded(summary, distances=forward, backward_distances=backward)
         case nn.LSTM():
             with autocast_of_lstm(embedded.device):
                 tokens = embedded.to(encoder.all_weights[0][0].dtype)

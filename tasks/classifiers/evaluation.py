@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
-from tasks.classifiers.classification import LabeledData, Prediction, iterate_batches
-from tasks.classifiers.encoded import read_trees
-from tasks.reporting.induced_trees import UNBIASED, score_trees, valid_fractions
+from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
+from tasks.classifiers.encoded import read_other_trees, read_trees
+from tasks.reporting.induced_trees import model_name, score_trees, valid_fractions
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -58,13 +58,13 @@ class Evaluation:
         data: n examples.
         probabilities: probabilities of the C classes for each example, (n, C) float64.
         trees: the induced trees of the sentences of each example; None for a model that induces none.
-        unbiased_trees: the "unbiased" trees of the same distances; None if trees are not read from distances.
+        other_trees: those that could have been read instead; see `read_other_trees`.
     """
 
     data: LabeledData
     probabilities: NDArray[np.float64]
     trees: list[tuple[Tree, ...]] | None
-    unbiased_trees: list[tuple[Tree, ...]] | None = None
+    other_trees: dict[str, list[tuple[Tree, ...]]] = field(default_factory=dict)
 
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
@@ -126,8 +126,8 @@ class Evaluation:
             if sentence.tree is not None and len(sentence.words) >= min_words
         ]
         induced = {
-            name: [trees[index][place] for index, place, _, _ in scored]
-            for name, trees in (("model", self.trees), (UNBIASED, self.unbiased_trees))
+            model_name(reading): [trees[index][place] for index, place, _, _ in scored]
+            for reading, trees in (("", self.trees), *self.other_trees.items())
             if trees is not None
         }
         valid = [] if valid_spans is None else [valid_spans(true, words) for _, _, true, words in scored]
@@ -144,9 +144,8 @@ class Evaluation:
             classes: names of the classes, in the order of the labels.
         Yields:
             The texts of the example, its label if it is known, the prediction, the probability of each class
-            and, in brackets, the true trees if they are known, the induced ones if there are any, and those
-            without bias if they are read from distances. In these, parentheses within words are written
-            -LRB- and -RRB-.
+            and, in brackets, the true trees if they are known, the induced ones if there are any, and the
+            other ones. In these, parentheses within words are written -LRB- and -RRB-.
         """
         for index, (label, predicted) in enumerate(zip(self.data.labels, self.predicted, strict=True)):
             sentences = self.data.sentences(index)
@@ -159,13 +158,21 @@ class Evaluation:
             true = [(sentence.tree, sentence.words) for sentence in sentences if sentence.tree is not None]
             if true:
                 row["true_trees"] = [to_brackets(tree, escape_parentheses(words)) for tree, words in true]
-            for name, trees in (("trees", self.trees), ("unbiased_trees", self.unbiased_trees)):
-                if trees is not None:
-                    row[name] = [
-                        to_brackets(tree, escape_parentheses(sentence.words))
-                        for tree, sentence in zip(trees[index], sentences, strict=True)
-                    ]
+            if self.trees is not None:
+                row["trees"] = _in_brackets(self.trees[index], sentences)
+            if self.other_trees:
+                row["other_trees"] = {
+                    reading: _in_brackets(trees[index], sentences)
+                    for reading, trees in self.other_trees.items()
+                }
             yield row
+
+
+def _in_brackets(trees: Sequence[Tree], sentences: Sequence[Sentence]) -> list[str]:
+    return [
+        to_brackets(tree, escape_parentheses(sentence.words))
+        for tree, sentence in zip(trees, sentences, strict=True)
+    ]
 
 
 class ExamplePrediction(NamedTuple):
@@ -203,37 +210,30 @@ def evaluate(model: nn.Module, data: LabeledData, *, batch_size: int = 256) -> E
     device = next(model.parameters()).device
     order: list[NDArray[np.int64]] = []
     probabilities: list[NDArray[np.float64]] = []
-    trees: dict[int, tuple[Tree, ...]] = {}
-    unbiased_trees: dict[int, tuple[Tree, ...]] = {}
+    trees: dict[str, dict[int, tuple[Tree, ...]]] = {}  # by reading, then by the index of the example
     with progress_bar(total=len(data.labels), desc="evaluating", unit="example") as bar:
         for indices, batch in iterate_batches(data, batch_size):
             prediction = _predict(model, to_device(batch, device))
             order.append(indices)
             probabilities.append(prediction.logits.cpu().double().softmax(-1).numpy())
-            encoded = prediction.encoded
-            trees |= _trees_of_examples(read_trees(encoded, batch.lengths), data, batch, indices)
-            if encoded.distances_of_trees is not None:
-                unbiased = read_trees(encoded, batch.lengths, "unbiased")
-                unbiased_trees |= _trees_of_examples(unbiased, data, batch, indices)
+            induced = read_trees(prediction.encoded, batch.lengths)
+            others = read_other_trees(prediction.encoded, batch.lengths)
+            for reading, batch_trees in ({} if induced is None else {"": induced, **others}).items():
+                trees.setdefault(reading, {}).update(_trees_of_examples(batch_trees, data, batch, indices))
             bar.update(len(indices))
     ordered_probabilities = np.concatenate(probabilities)[np.argsort(np.concatenate(order))]
-    return Evaluation(data, ordered_probabilities, _in_order(trees), _in_order(unbiased_trees))
+    ordered_trees = {reading: [found[i] for i in range(len(found))] for reading, found in trees.items()}
+    return Evaluation(data, ordered_probabilities, ordered_trees.pop("", None), ordered_trees)
 
 
 def _trees_of_examples(
-    trees: list[Tree] | None, data: LabeledData, batch: Any, indices: NDArray[np.int64]
+    trees: list[Tree], data: LabeledData, batch: Any, indices: NDArray[np.int64]
 ) -> dict[int, tuple[Tree, ...]]:
     """The trees over the words of each example of a batch, by the index of the example."""
-    if trees is None:
-        return {}
     word_trees = data.word_trees(trees, batch)
     starts = range(0, len(word_trees), len(indices))
     trees_by_sentence = (word_trees[start : start + len(indices)] for start in starts)
     return dict(zip(indices.tolist(), zip(*trees_by_sentence, strict=True), strict=True))
-
-
-def _in_order(trees: dict[int, tuple[Tree, ...]]) -> list[tuple[Tree, ...]] | None:
-    return [trees[i] for i in range(len(trees))] if trees else None
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.formatting.tables import merge_names, number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
-from tasks.reporting.induced_trees import UNBIASED, scores_tables, scores_text
+from tasks.reporting.induced_trees import readings, scores_tables, scores_text
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
@@ -64,29 +64,31 @@ def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
     for title, groups in results["accuracy_by"].items():
         values |= {f"{title} {name}": entry[0] for name, entry in groups.items()}
     values |= f1_scores(results)
+    valid = results["valid_trees"]
     return values | {
-        column: results["valid_trees"][name]
-        for name, column in (("model", "valid trees"), (UNBIASED, "valid trees, unbiased"))
-        if name in results["valid_trees"]
+        _column("valid trees", reading): valid[name] for name, reading in readings(valid).items()
     }
 
 
-def f1_scores(results: Mapping[str, Any], name: str = "model") -> dict[str, float]:
+def f1_scores(results: Mapping[str, Any], baseline: str | None = None) -> dict[str, float]:
     """F1 by the names of columns; empty for a model that induces no trees.
 
     Args:
         results: the content of results.json.
-        name: "model" for the induced trees, those without bias included, or a baseline.
+        baseline: name of the baseline; None for the trees of the model, with a column for each reading.
     """
     levels = {convention.split(",")[0]: scores for convention, scores in results["span_f1"].items()}
-    columns = {f"F1, {level}": scores[name] for level, scores in levels.items()}
-    if name == "model":
-        columns |= {
-            f"F1, {level}, unbiased": scores[UNBIASED]
-            for level, scores in levels.items()
-            if UNBIASED in scores
-        }
-    return columns
+    columns = readings(next(iter(levels.values()), {})) if baseline is None else {baseline: ""}
+    return {
+        _column(f"F1, {level}", reading): scores[name]
+        for name, reading in columns.items()
+        for level, scores in levels.items()
+    }
+
+
+def _column(title: str, reading: str) -> str:
+    """The column of the trees that are read in one way."""
+    return f"{title}, {reading}" if reading else title
 
 
 def write_run_report(

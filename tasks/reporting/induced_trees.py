@@ -11,22 +11,46 @@ from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
 
 TreeScores = dict[str, dict[str, float]]
-"""F1 by convention (the text of a `span_f1.Convention`) and by name: "model", for distances also `UNBIASED`,
-then the baselines."""
+"""F1 by convention (the text of a `span_f1.Convention`) and by name: see `model_name`, then the baselines."""
 
-UNBIASED = "model, unbiased"
-"""The name of the "unbiased" trees of a model whose other trees are read from distances by "prpn"."""
-
+MODEL = "model"
+"""The name of the trees of a model."""
 TWO_DECODINGS = 'Trees from distances are read by "prpn", which favors right-branching trees, and "unbiased".'
+TWO_DIRECTIONS = "Backward: the trees of the direction that reads from the end."
+TWO_BIASES = 'There "prpn" favors left-branching trees.'
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
+
+
+def model_name(reading: str) -> str:
+    """The name of trees of a model.
+
+    Args:
+        reading: how they were read, such as "unbiased"; empty for those that all outputs have.
+    """
+    return f"{MODEL}, {reading}" if reading else MODEL
+
+
+def readings(names: Iterable[str]) -> dict[str, str]:
+    """How the trees of a model were read.
+
+    Args:
+        names: names of trees, those of baselines included.
+    Returns:
+        The readings, as for `model_name`, by name.
+    Example:
+        >>> readings(["model", "model, unbiased", "random"])
+        {'model': '', 'model, unbiased': 'unbiased'}
+    """
+    parts = {name: name.partition(", ") for name in names}
+    return {name: reading for name, (first, _, reading) in parts.items() if first == MODEL}
 
 
 def score_trees(induced: Mapping[str, Sequence[Tree]], gold: Sequence[Tree]) -> TreeScores:
     """Compute the F1 of trees and of the baselines under both conventions.
 
     Args:
-        induced: the trees of a model: "model" and, if there are any, `UNBIASED`.
+        induced: the trees of a model, by `model_name`.
         gold: the true trees, in the same order.
     """
     return {
@@ -73,10 +97,11 @@ def scores_text(results: Mapping[str, Any]) -> list[str]:
         **{f"span F1, {convention}": rows for convention, rows in scores.items()},
         **({"valid trees": valid} if valid else {}),
     }
+    width = max(len(name) for rows in parts.values() for name in rows)
     lines = []
     for title, rows in parts.items():
         lines.append(f"\n{title}")
-        lines += [f"{name:>16}  {fraction_text(fraction)}" for name, fraction in rows.items()]
+        lines += [f"{name:>{width + 1}}  {fraction_text(fraction)}" for name, fraction in rows.items()]
     return [*lines, "", *wrap(_note_of(results))]
 
 
@@ -120,5 +145,6 @@ def scores_note(punctuation: str, count: int | None, scores: Iterable[TreeScores
     """
     number = "" if count is None else f"Trees scored: {count:,}. "
     note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
-    is_unbiased = any(UNBIASED in rows for model in scores for rows in model.values())
-    return f"{note} {TWO_DECODINGS}" if is_unbiased else note
+    found = {reading for model in scores for rows in model.values() for reading in readings(rows).values()}
+    notes = {"unbiased": TWO_DECODINGS, "backward": TWO_DIRECTIONS, "backward, unbiased": TWO_BIASES}
+    return " ".join([note, *(text for reading, text in notes.items() if reading in found)])

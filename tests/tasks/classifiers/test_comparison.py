@@ -16,7 +16,6 @@ from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
-from tasks.reporting.induced_trees import UNBIASED
 from tasks.runs.run_directory import RunDirectory
 from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
@@ -293,7 +292,7 @@ def test_both_decodings_of_distances_have_a_column_and_a_mean():
     runs = {"om": finished(ListOpsConfig(), 0.9, {}, f1=1.0, balanced=0.4)}
     for seed, f1 in ((1, 0.5), (2, 0.7)):
         config = ListOpsConfig(model="onlstm", seed=seed)
-        runs[f"on {seed}"] = finished(config, 0.8, {}, f1=f1, **{UNBIASED: f1 / 2}, balanced=0.4)
+        runs[f"on {seed}"] = finished(config, 0.8, {}, f1=f1, **{"model, unbiased": f1 / 2}, balanced=0.4)
     made = accuracy_table(runs)
     assert made.columns == ["model", "all", "F1, corpus level", "F1, corpus level, unbiased"]
     assert [row[2:] for row in made.rows] == [
@@ -306,7 +305,7 @@ def test_both_decodings_of_distances_have_a_column_and_a_mean():
     assert '"prpn"' in made.note
     assert '"prpn"' not in accuracy_table({"om": runs["om"]}).note
     groups = {"operations": {"7": (0.8, 9)}}
-    logic = finished(LogicConfig(model="onlstm"), 0.8, groups, f1=0.5, **{UNBIASED: 0.2})
+    logic = finished(LogicConfig(model="onlstm"), 0.8, groups, f1=0.5, **{"model, unbiased": 0.2})
     made = comparison_table({"on": logic})
     assert made.columns == ["model", "7", "F1, corpus level", "F1, corpus level, unbiased"]
     assert made.rows[0] == ["on", 0.8, 0.5, 0.2]

@@ -7,9 +7,9 @@ import torch
 from ordered_memory.baseline_trees import left_branching, right_branching
 from ordered_memory.brackets import from_brackets
 from ordered_memory.span_f1 import CONVENTIONS, span_f1
-from ordered_memory.tree_recovery import from_distances
+from ordered_memory.tree_recovery import from_attention, from_distances
 from ordered_memory.trees import keep_leaves
-from tasks.classifiers.encoded import Encoded, read_trees
+from tasks.classifiers.encoded import Encoded, read_other_trees, read_trees
 from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
@@ -18,7 +18,7 @@ from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset as Pairs
 from tasks.logic.model import LogicModel
 from tasks.logic.valid_trees import valid_spans
-from tasks.reporting.induced_trees import UNBIASED, score_trees
+from tasks.reporting.induced_trees import model_name, score_trees
 from tests.tasks.classifiers.tiny import TINY
 
 
@@ -70,34 +70,65 @@ def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     assert evaluation.tree_scores(3)["span_f1"] == {}
 
 
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}])
-def test_trees_of_on_lstm_are_also_read_without_bias(options):
+READINGS = {
+    "onlstm": {
+        "": ("prpn", "forward"),
+        "unbiased": ("unbiased", "forward"),
+        "backward": ("prpn", "backward"),
+        "backward, unbiased": ("unbiased", "backward"),
+    },
+    "ordered-memory": {"": (None, "forward"), "backward": (None, "backward")},
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"bidirectional": True, "num_layers": 2}])
+@pytest.mark.parametrize("name", READINGS)
+def test_trees_are_read_in_each_way_and_from_each_direction(name, options):
     data = Pairs.from_texts(
         [
             ("( ( not a ) ( or ( b ( and c ) ) ) )", "( a ( or b ) )"),
             ("d", "( ( e ( and ( not f ) ) ) ( or a ) )"),
         ]
     )
-    model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": "onlstm"} | options))
+    model = LogicModel(LogicConfig(embedding_size=6, **TINY | {"model": name} | options))
     evaluation = evaluate(model, data, batch_size=1)
-    unbiased, true = [], []
+    outputs = []
+    model.encoder.register_forward_hook(lambda layer, inputs, output: outputs.append(output))
     for index in range(2):
-        for place, sentence in enumerate(data.sentences(index)):
-            [distances] = model(data.batch([index])).encoded.distances[place : place + 1]
-            [tree] = from_distances(
-                distances[None, : len(sentence.tokens)], decoding="unbiased", batch_first=True
-            )
-            assert evaluation.unbiased_trees[index][place] == keep_leaves(tree, sentence.positions)
-            if len(sentence.words) > 1:
-                unbiased.append(evaluation.unbiased_trees[index][place])
-                true.append(sentence.tree)
+        model(data.batch([index]))
+    readings = {
+        reading: way
+        for reading, way in READINGS[name].items()
+        if "bidirectional" in options or "forward" in way
+    }
+    assert ["", *evaluation.other_trees] == list(readings)
     results = evaluation.tree_scores(2, valid_spans)
-    for convention in CONVENTIONS:
-        score = span_f1(unbiased, true, **convention._asdict())
-        assert results["span_f1"][str(convention)][UNBIASED] == score.f1
-    assert set(results["valid_trees"]) > {"model", UNBIASED}
-    for row, trees in zip(evaluation.rows(model.classes), evaluation.unbiased_trees, strict=True):
-        assert tuple(from_brackets(tree)[0] for tree in row["unbiased_trees"]) == trees
+    for reading, (decoding, direction) in readings.items():
+        found = evaluation.other_trees[reading] if reading else evaluation.trees
+        scored, true = [], []
+        for index, output in enumerate(outputs):
+            for place, sentence in enumerate(data.sentences(index)):
+                entries = slice(place, place + 1), slice(len(sentence.tokens))
+                if decoding is None:
+                    attention = output.attention[..., *entries, :]
+                    [tree] = from_attention(attention, batch_first=True, direction=direction)
+                else:
+                    last = (-1 if direction == "backward" else -2) if "bidirectional" in options else -1
+                    distances = output[2].forget[last][entries]
+                    [tree] = from_distances(
+                        distances, decoding=decoding, batch_first=True, direction=direction
+                    )
+                assert found[index][place] == keep_leaves(tree, sentence.positions)
+                if len(sentence.words) > 1:
+                    scored.append(found[index][place])
+                    true.append(sentence.tree)
+        for convention in CONVENTIONS:
+            score = span_f1(scored, true, **convention._asdict())
+            assert results["span_f1"][str(convention)][model_name(reading)] == score.f1
+        assert model_name(reading) in results["valid_trees"]
+        for row, trees in zip(evaluation.rows(model.classes), found, strict=True):
+            texts = row["other_trees"][reading] if reading else row["trees"]
+            assert tuple(from_brackets(text)[0] for text in texts) == trees
 
 
 @pytest.mark.parametrize(
@@ -108,7 +139,9 @@ def test_trees_of_on_lstm_are_also_read_without_bias(options):
 def test_trees_are_read_from_merges_or_attention_before_distances(other, tree, distances):
     encoded = Encoded(torch.zeros(1, 2), distances=torch.tensor([distances]), **other)
     assert encoded.distances_of_trees is None
-    assert read_trees(encoded, torch.tensor([3]), "unbiased") == [tree]
+    assert read_trees(encoded, torch.tensor([3])) == [tree]
+    both = encoded._replace(backward_distances=encoded.distances)
+    assert read_other_trees(both, torch.tensor([3])) == {}
 
 
 def test_true_trees_need_not_be_binary():

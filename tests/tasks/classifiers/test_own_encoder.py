@@ -185,6 +185,12 @@ def test_a_summary_of_another_size_is_told(result, got, directory):
         ("distances", (2,), r"distances of Encoded must be \(B, T\), got shape \(2,\)"),
         ("attention", (3, 2, 5), r"attention of Encoded must be \(B, T, N\), got shape \(3, 2, 5\)"),
         ("attention", (2, 3), r"attention of Encoded must be \(B, T, N\), got shape \(2, 3\)"),
+        (
+            "backward_attention",
+            (2, 3),
+            r"backward_attention of Encoded must be \(B, T, N\), got shape \(2, 3\)",
+        ),
+        ("backward_distances", (2,), r"backward_distances of Encoded must be \(B, T\), got shape \(2,\)"),
         ("merges", (2, 3), r"merges of Encoded must be \(B, T - 1\), got shape \(2, 3\)"),
     ],
 )

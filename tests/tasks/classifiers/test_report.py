@@ -9,10 +9,10 @@ from tasks.classifiers.report import (
     _accuracy_table,
     accuracy_plots,
     confusion_table,
+    f1_scores,
     results_text,
     values_to_summarize,
 )
-from tasks.reporting.induced_trees import UNBIASED
 from tasks.runs.errors import UserError
 
 
@@ -98,8 +98,8 @@ def test_the_numbers_of_several_seeds_are_named():
     values = results({"depth": {"1": [0.25, 4]}}) | {"span_f1": scores, "valid_trees": {"model": 0.75}}
     named = {"accuracy": 0.5, "depth 1": 0.25, "F1, corpus level": 0.5, "valid trees": 0.75}
     assert values_to_summarize(values) == named
-    scores["corpus level, without what is trivial"][UNBIASED] = 0.4
-    values["valid_trees"][UNBIASED] = 0.3
+    scores["corpus level, without what is trivial"]["model, unbiased"] = 0.4
+    values["valid_trees"]["model, unbiased"] = 0.3
     unbiased = {"F1, corpus level, unbiased": 0.4, "valid trees, unbiased": 0.3}
     assert values_to_summarize(values) == named | unbiased
 
@@ -141,3 +141,22 @@ def test_a_plot_has_the_models_that_were_tested_with_its_groups():
         assert plots["length"].series == {"a": [(7.0, 0.5)], "b": [(7.0, 0.6)]}
         assert plots["length"].counts == {7: 10}
         assert plots["size"].counts == {1: 10}
+
+
+def test_each_way_to_read_trees_has_a_row_a_column_and_a_note():
+    rows = {"model": 0.5, "model, unbiased": 0.4, "model, backward": 0.3, "model, backward, unbiased": 0.2}
+    scores = {"span_f1": {"corpus level, with": rows | {"random": 0.1}}, "punctuation": "every token counts"}
+    values = results({}) | scores
+    lines = results_text(values).splitlines()
+    start = lines.index("span F1, corpus level, with") + 1
+    assert [line.rsplit(maxsplit=1)[0].strip() for line in lines[start : start + 5]] == [*rows, "random"]
+    assert len({len(line) for line in lines[start : start + 5]}) == 1
+    columns = ["F1, corpus level" + name.removeprefix("model") for name in rows]
+    assert f1_scores(values) == dict(zip(columns, rows.values(), strict=True))
+    assert f1_scores(values, "random") == {"F1, corpus level": 0.1}
+    for count, note in enumerate(("favors right", "Backward: ", "favors left"), start=1):
+        some = dict(list(rows.items())[: count + 1])
+        text = " ".join(results_text(values | {"span_f1": {"corpus level, with": some}}).split())
+        fewer = dict(list(rows.items())[:count])
+        assert note in text
+        assert note not in results_text(values | {"span_f1": {"corpus level, with": fewer}})
