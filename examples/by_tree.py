@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ordered_memory.tree_recovery import from_attention
+from ordered_memory.tree_recovery import shift_reduce
 from tasks.classifiers.evaluation import evaluate
 from tasks.classifiers.task import ClassifierTask
 from tasks.classifiers.tree_batching import batch_trees, tree_nodes
@@ -28,25 +28,31 @@ TASKS: dict[str, ClassifierTask[Any]] = {"listops": LISTOPS, "logic": LOGIC, "ss
 
 
 class ByTree(nn.Module):
-    """Encodes a sequence along the tree of a layer: leaves are LN(W x + b), nodes LN(cell(left, right))."""
+    """Encodes a sequence along the trees of a layer: leaves are LN(W x + b), nodes LN(cell(left, right))."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
         self.layer = layer
-        self.along_trees = TreeCell(layer.input_size, layer.slot_size, dropout=0.0)
-        for name in ("projection", "norm", "cell"):
-            setattr(self.along_trees, name, getattr(layer.directions[0], name))
+        self.along_trees = nn.ModuleList()
+        for direction in layer.directions:
+            self.along_trees.append(TreeCell(layer.input_size, layer.slot_size, dropout=0.0))
+            for name in ("projection", "norm", "cell"):
+                setattr(self.along_trees[-1], name, getattr(direction, name))
         self.largest: list[Tensor] = []
 
     def forward(self, embedded: Tensor, lengths: Tensor) -> Tensor:
         attention = self.layer(embedded, lengths=lengths).attention
         largest = attention.amax(-1)
         self.largest.append(largest[largest > 0])  # no padding, and no first token: its memory is empty
-        trees = from_attention(attention, lengths, batch_first=True)
-        nodes = [tree_nodes(tree, range(size)) for tree, size in zip(trees, lengths.tolist(), strict=True)]
-        batch = batch_trees(nodes, embedded.shape[1])
-        summary: Tensor = self.along_trees(embedded.flatten(0, 1).index_select(0, batch.words), batch)
-        return summary
+        summaries: list[Tensor] = []
+        for step, rows in zip((1, -1), attention if self.layer.bidirectional else [attention], strict=False):
+            orders = [range(size)[::step] for size in lengths.tolist()]  # in which the tokens are read
+            slots = [row.argmax(-1)[list(order)] for row, order in zip(rows, orders, strict=True)]
+            trees = [shift_reduce(pointers, attention.shape[-1]) for pointers in slots]
+            batch = batch_trees(list(map(tree_nodes, trees, orders)), embedded.shape[1])
+            words = embedded.flatten(0, 1).index_select(0, batch.words)
+            summaries.append(self.along_trees[len(summaries)](words, batch))
+        return torch.cat(summaries, -1)
 
 
 def main(name: str = "listops", directory: str = "", checkpoint: str = "") -> None:

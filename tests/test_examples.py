@@ -172,18 +172,27 @@ def test_answers_to_equivalent_pairs_are_answers_to_the_pair():
     assert len(set(data.labels)) > 4
 
 
-def test_with_attention_to_one_slot_a_layer_computes_by_its_tree():
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_with_attention_to_one_slot_a_layer_computes_by_its_tree(bidirectional):
     example = runpy.run_path(str(ROOT / "examples" / "by_tree.py"))
     torch.manual_seed(0)
-    layer = OrderedMemory(6, 6, num_slots=8, batch_first=True, dtype=torch.float64)
+    options = {"batch_first": True, "dtype": torch.float64, "bidirectional": bidirectional}
+    layer = OrderedMemory(6, 6, num_slots=8, **options)
     x, lengths = torch.randn(20, 9, 6, dtype=torch.float64), torch.arange(1, 21) % 9 + 1
-    spread = layer(x, lengths=lengths).summary
+
+    def summary_of(out):
+        return torch.cat(tuple(out.summary), -1) if bidirectional else out.summary
+
+    spread = summary_of(layer(x, lengths=lengths))
     assert not torch.allclose(example["ByTree"](layer)(x, lengths), spread)
     with torch.no_grad():
-        layer.directions[0].score.output.weight.mul_(1e6)
+        for direction in layer.directions:
+            direction.score.output.weight.mul_(1e6)
     out = layer(x, lengths=lengths)
-    assert len(set(from_attention(out.attention, lengths, batch_first=True))) > 15
-    torch.testing.assert_close(example["ByTree"](layer)(x, lengths), out.summary)
+    for name in ("forward", "backward")[: 1 + bidirectional]:
+        trees = from_attention(out.attention, lengths, batch_first=True, direction=name)
+        assert len(set(trees)) > 15
+    torch.testing.assert_close(example["ByTree"](layer)(x, lengths), summary_of(out))
 
 
 @pytest.fixture
