@@ -184,6 +184,7 @@ class ExamplePrediction(NamedTuple):
         token_trees: the same, over all tokens.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
         distances: the distances of each sentence, (T,); None if its tree is not read from them.
+        backward_attention, backward_distances: the same for the backward direction; None if there is none.
     """
 
     probabilities: Tensor
@@ -191,6 +192,8 @@ class ExamplePrediction(NamedTuple):
     token_trees: tuple[Tree, ...] | None
     attention: list[Tensor] | None
     distances: list[Tensor] | None
+    backward_attention: list[Tensor] | None
+    backward_distances: list[Tensor] | None
 
 
 @torch.inference_mode()
@@ -254,12 +257,15 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     probabilities = prediction.logits.float().softmax(-1)[0]
     encoded = prediction.encoded
     induced = read_trees(encoded, batch.lengths)
-    attention = _without_padding(encoded.attention, batch.lengths)
-    distances = _without_padding(encoded.distances_of_trees, batch.lengths)
-    if induced is None:
-        return ExamplePrediction(probabilities, None, None, attention, distances)
-    trees = tuple(data.word_trees(induced, batch))
-    return ExamplePrediction(probabilities, trees, tuple(induced), attention, distances)
+    return ExamplePrediction(
+        probabilities,
+        trees=None if induced is None else tuple(data.word_trees(induced, batch)),
+        token_trees=None if induced is None else tuple(induced),
+        attention=_without_padding(encoded.attention, batch.lengths),
+        distances=_without_padding(encoded.distances_of_trees, batch.lengths),
+        backward_attention=_without_padding(encoded.backward_attention, batch.lengths),
+        backward_distances=_without_padding(encoded.backward_distances, batch.lengths),
+    )
 
 
 def _without_padding(values: Tensor | None, lengths: Tensor) -> list[Tensor] | None:

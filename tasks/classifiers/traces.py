@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from ordered_memory.trace import (
@@ -16,6 +17,7 @@ from ordered_memory.trace import (
     read_tree,
 )
 from ordered_memory.trace_nodes import DIGITS
+from ordered_memory.tree_recovery import DIRECTIONS, ReadingDirection
 from ordered_memory.trees import Span
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.classifier import Classifier
@@ -37,17 +39,26 @@ def example_traces(
         model: model on the CPU.
         data: contains the example.
         index: index of the example.
-        model_name: the caption; by default the name of the sentence.
+        model_name: the caption; by default the name of the sentence. If the model reads in both directions,
+            the caption says which one.
         example: traces with the same number are shown together.
     Returns:
-        One trace for each sentence: its attention or, for a model without slots, its distances or the tree
-        that it induces, if any. Labels and true trees are left out if they are not known.
+        One trace for each sentence, or two if the model reads in both directions: its attention or, for a
+        model without slots, its distances or the tree that it induces, if any. Labels and true trees are left
+        out if they are not known, and so are the values of nodes in the backward direction.
     """
     prediction = predict_example(model, data, index)
+    sentences = data.sentences(index)
+    is_bidirectional = any(
+        part is not None for part in (prediction.backward_attention, prediction.backward_distances)
+    )
     traces = []
-    for sentence_index, sentence in enumerate(data.sentences(index)):
-        trace = _model_trace(prediction, sentence_index, sentence)
-        trace["caption"] = model_name or sentence.name
+    for (sentence_index, sentence), direction in itertools.product(enumerate(sentences), DIRECTIONS):
+        trace = _model_trace(prediction, sentence_index, sentence, direction)
+        if trace is None:
+            continue
+        caption = [model_name or sentence.name, f"{direction} direction" if is_bidirectional else ""]
+        trace["caption"] = ", ".join(filter(None, caption))
         trace["example"] = example
         trace["words"] = list(sentence.positions)
         trace["answer"] = answer_of(prediction, data, index, model.classes)
@@ -56,6 +67,9 @@ def example_traces(
         if sentence.tree is not None and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
+        traces.append(trace)
+        if direction == "backward":
+            continue
         induced = None if prediction.trees is None else prediction.trees[sentence_index]
         values = model.node_values(sentence, sentence.tree if induced is None else induced)
         if values is not None:
@@ -65,7 +79,6 @@ def example_traces(
                 for nodes in induced_trees(trace):
                     add_values(nodes, values, sentence.positions)
             trace["token_values"] = _values_of_tokens(values, sentence)
-        traces.append(trace)
     return traces
 
 
@@ -85,12 +98,25 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     }
 
 
-def _model_trace(prediction: ExamplePrediction, sentence_index: int, sentence: Sentence) -> Trace:
-    if prediction.attention is not None:
-        return read_attention(prediction.attention[sentence_index], sentence.tokens)
-    if prediction.distances is not None:
-        distances = prediction.distances[sentence_index][None]
-        return read_distances(distances, sentence.tokens, names=["the last layer"], decodings=[DECODING])
+def _model_trace(
+    prediction: ExamplePrediction, sentence_index: int, sentence: Sentence, direction: ReadingDirection
+) -> Trace | None:
+    """What a model did with a sentence in one direction; None if there is no such direction."""
+    is_forward = direction == "forward"
+    attention = prediction.attention if is_forward else prediction.backward_attention
+    if attention is not None:
+        return read_attention(attention[sentence_index], sentence.tokens, direction=direction)
+    distances = prediction.distances if is_forward else prediction.backward_distances
+    if distances is not None:
+        return read_distances(
+            distances[sentence_index][None],
+            sentence.tokens,
+            names=["the last layer"],
+            decodings=[DECODING],
+            direction=direction,
+        )
+    if not is_forward:
+        return None
     if prediction.token_trees is not None:
         return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
     return empty_trace(sentence.tokens)

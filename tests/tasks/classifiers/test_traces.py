@@ -7,7 +7,7 @@ import torch
 from ordered_memory.trace import induced_trees
 from ordered_memory.tree_recovery import shift_reduce
 from ordered_memory.trees import keep_leaves, spans
-from tasks.classifiers.evaluation import predict_example
+from tasks.classifiers.evaluation import evaluate, predict_example
 from tasks.classifiers.traces import example_traces
 from tasks.classifiers.word_embedding import WordEmbedding
 from tasks.listops.config import ListOpsConfig
@@ -61,7 +61,8 @@ def test_a_tree_of_joined_neighbours_or_only_the_true_one():
 def test_on_lstm_has_the_distances_that_its_tree_is_read_from(options):
     model = ListOpsModel(ListOpsConfig(embedding_size=6, **TINY | {"model": "onlstm"} | options))
     data = Dataset.from_texts(["3", EXPRESSION], include_trees=True)
-    [trace] = example_traces(model, data, 1)
+    trace, *backward = example_traces(model, data, 1)
+    assert len(backward) == ("bidirectional" in options)
     [layer] = trace["layers"]
     embedded = model.embedding(data.batch([1]).tokens)
     _, _, distances = model.encoder(embedded, distances=True)
@@ -70,6 +71,32 @@ def test_on_lstm_has_the_distances_that_its_tree_is_read_from(options):
     assert list(layer["trees"]) == ["prpn"]
     assert tree_of(layer["trees"]["prpn"], 9) == predict_example(model, data, 1).trees[0]
     assert {node["in_true_tree"] for node in layer["trees"]["prpn"]} <= {True, False}
+    other_trees = evaluate(model, data).other_trees
+    for trace in backward:
+        assert trace["caption"] == "backward direction"
+        [layer] = trace["layers"]
+        assert layer["distances"] == pytest.approx(distances.forget[-1, 0].tolist(), abs=1e-6)
+        assert tree_of(layer["trees"]["prpn"], 9) == other_trees["backward"][1][0]
+
+
+def test_two_directions_have_a_trace_each_of_each_formula():
+    options = {"model": "ordered-memory", "bidirectional": True}
+    model = LogicModel(LogicConfig(embedding_size=6, **TINY | options))
+    data = LogicModel.read_text("( ( not a ) ( or b ) )", "( c ( and a ) )")
+    traces = example_traces(model, data, 0)
+    assert [(trace["caption"], trace["direction"]) for trace in traces] == [
+        ("left formula, forward direction", "forward"),
+        ("left formula, backward direction", "backward"),
+        ("right formula, forward direction", "forward"),
+        ("right formula, backward direction", "backward"),
+    ]
+    evaluation = evaluate(model, data)
+    forward, backward = evaluation.trees[0], evaluation.other_trees["backward"][0]
+    trees = [forward[0], backward[0], forward[1], backward[1]]
+    for trace, tree in zip(traces, trees, strict=True):
+        [nodes] = induced_trees(trace)
+        assert keep_leaves(tree_of(nodes, len(trace["tokens"])), trace["words"]) == tree
+        assert "true_nodes" in trace
 
 
 @pytest.mark.parametrize("name", ["ordered-memory", "gumbel-tree-lstm", "onlstm"])
