@@ -106,7 +106,8 @@ class EncoderConfig(DropoutConfig):
     cell: Literal["gated", "tree-rnn"] = "gated"
     """Cell that composes two slots."""
     num_layers: int = 1
-    """Number of layers of lstm and onlstm. The trees of onlstm are those of its last layer."""
+    """Number of layers of lstm and onlstm. The trees of onlstm are those of its last layer; the results also
+    score those of the others."""
     chunk_size: int = 10
     """Chunk size of ON-LSTM: hidden units per master-gate entry."""
     layers: int = 6

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
-from ordered_memory.tree_recovery import GreedyDecoding, ReadingDirection, from_attention, from_distances
+from ordered_memory.tree_recovery import (
+    GREEDY_DECODINGS,
+    GreedyDecoding,
+    ReadingDirection,
+    from_attention,
+    from_distances,
+)
 from ordered_memory.trees import Tree
 
 DECODING: GreedyDecoding = "prpn"
@@ -40,9 +47,10 @@ class Encoded(NamedTuple):
             of the remaining ones. A sequence of n tokens has n - 1 steps; later entries are meaningless.
         penalty: a penalty for each sequence, (B,), whose mean is added to the training loss.
         rollout: the actions that the encoder took, which become a penalty by policy gradient.
-        distances: forget distance of each token, (B, T), of the last layer in the forward direction.
+        distances: forget distance of each token in the forward direction, (B, T), or of all layers,
+            (L, B, T).
         backward_attention: the attention in the backward direction, (B, T, N).
-        backward_distances: the distances in the backward direction, (B, T).
+        backward_distances: the distances in the backward direction, (B, T) or (L, B, T).
     """
 
     summary: Tensor
@@ -55,16 +63,26 @@ class Encoded(NamedTuple):
     backward_distances: Tensor | None = None
 
     @property
-    def distances_of_trees(self) -> Tensor | None:
-        """The distances, unless trees are read from merges or attention."""
-        return self.distances if self.merges is None and self.attention is None else None
+    def distances_of_trees(self) -> dict[ReadingDirection, Tensor]:
+        """The distances in each direction, (L, B, T); empty if trees are read from merges or attention."""
+        if self.merges is not None or self.attention is not None or self.distances is None:
+            return {}
+        found: dict[ReadingDirection, Tensor | None] = {
+            "forward": self.distances,
+            "backward": self.backward_distances,
+        }
+        return {
+            direction: distances if distances.dim() == 3 else distances.unsqueeze(0)
+            for direction, distances in found.items()
+            if distances is not None
+        }
 
 
 def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     """Recover the induced trees of a batch.
 
     They come from the merges of neighbors, from the attention by Algorithm 2 of Ordered Memory, or from the
-    forget distances by `DECODING`, in the forward direction.
+    forget distances of the last layer by `DECODING`, in the forward direction.
 
     Args:
         encoded: what an encoder returned for S sequences.
@@ -78,7 +96,7 @@ def read_trees(encoded: Encoded, lengths: Tensor) -> list[Tree] | None:
     if encoded.attention is not None:
         return _from_attention(encoded.attention, lengths)
     if encoded.distances is not None:
-        return _from_distances(encoded.distances, lengths)
+        return _from_distances(encoded.distances_of_trees["forward"][-1], lengths)
     return None
 
 
@@ -88,19 +106,23 @@ def read_other_trees(encoded: Encoded, lengths: Tensor) -> dict[str, list[Tree]]
     Args:
         encoded, lengths: as for `read_trees`.
     Returns:
-        S trees over all tokens for each way to read them: "unbiased" if they are read from distances,
-        "backward" if there is a backward direction, and "backward, unbiased" if both.
+        S trees over all tokens for each way to read them, whose name has up to three parts: "backward" if
+        they are of the backward direction, "layer 1", for instance, if they are not of the last layer, and
+        "unbiased" if distances are not read by `DECODING`.
     """
     others = {}
-    if encoded.merges is None and encoded.attention is not None:
-        if encoded.backward_attention is not None:
-            others["backward"] = _from_attention(encoded.backward_attention, lengths, "backward")
-    elif encoded.distances_of_trees is not None:
-        others["unbiased"] = _from_distances(encoded.distances_of_trees, lengths, "unbiased")
-        if encoded.backward_distances is not None:
-            distances = encoded.backward_distances
-            others["backward"] = _from_distances(distances, lengths, direction="backward")
-            others["backward, unbiased"] = _from_distances(distances, lengths, "unbiased", "backward")
+    if encoded.merges is None and encoded.backward_attention is not None:
+        others["backward"] = _from_attention(encoded.backward_attention, lengths, "backward")
+    for direction, layers in encoded.distances_of_trees.items():
+        for number, decoding in itertools.product(range(len(layers), 0, -1), GREEDY_DECODINGS):
+            parts = {
+                "backward": direction == "backward",
+                f"layer {number}": number < len(layers),
+                "unbiased": decoding != DECODING,
+            }
+            if any(parts.values()):
+                name = ", ".join(part for part, is_in_name in parts.items() if is_in_name)
+                others[name] = _from_distances(layers[number - 1], lengths, decoding, direction)
     return others
 
 

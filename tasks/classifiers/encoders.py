@@ -75,18 +75,22 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
             f"--model {config.model}: forward must return slot_size numbers for each sequence, or Encoded "
             f"with these: expected shape {expected} for two sequences, got {got_text}"
         )
-    for name, axes, sizes in (
-        ("attention", "(B, T, N)", (2, 3, -1)),
-        ("merges", "(B, T - 1)", (2, 2)),
-        ("distances", "(B, T)", (2, 3)),
-        ("backward_attention", "(B, T, N)", (2, 3, -1)),
-        ("backward_distances", "(B, T)", (2, 3)),
+    for name, axes, allowed in (
+        ("attention", "(B, T, N)", [(2, 3, -1)]),
+        ("merges", "(B, T - 1)", [(2, 2)]),
+        ("distances", "(B, T) or (L, B, T)", [(2, 3), (-1, 2, 3)]),
+        ("backward_attention", "(B, T, N)", [(2, 3, -1)]),
+        ("backward_distances", "(B, T) or (L, B, T)", [(2, 3), (-1, 2, 3)]),
     ):
         value = getattr(encoded, name)
         if value is None:
             continue
         shape = tuple(value.shape)
-        if len(shape) != len(sizes) or any(size not in (-1, n) for size, n in zip(sizes, shape, strict=True)):
+        if not any(
+            len(sizes) == len(shape)
+            and all(size in (-1, found) for size, found in zip(sizes, shape, strict=True))
+            for sizes in allowed
+        ):
             raise UserError(
                 f"--model {config.model}: {name} of Encoded must be {axes}, got shape {shape} for two "
                 "sequences of at most three tokens"
@@ -230,8 +234,8 @@ def encode(
             _, (hidden, _), distances = encoder(embedded, lengths=lengths, distances=True)
             summary = _last_hidden(encoder, hidden)
             if not encoder.bidirectional:
-                return Encoded(summary, distances=distances.forget[-1])
-            forward, backward = distances.forget[-2:]
+                return Encoded(summary, distances=distances.forget)
+            forward, backward = distances.forget[0::2], distances.forget[1::2]
             return Encoded(summary, distances=forward, backward_distances=backward)
         case nn.LSTM():
             with autocast_of_lstm(embedded.device):

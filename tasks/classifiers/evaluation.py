@@ -183,7 +183,7 @@ class ExamplePrediction(NamedTuple):
         trees: the induced trees over the words of each sentence; None for a model that induces none.
         token_trees: the same, over all tokens.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
-        distances: the distances of each sentence, (T,); None if its tree is not read from them.
+        distances: those of the last layer for each sentence, (T,); None if its tree is not read from them.
         backward_attention, backward_distances: the same for the backward direction; None if there is none.
     """
 
@@ -257,14 +257,15 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     probabilities = prediction.logits.float().softmax(-1)[0]
     encoded = prediction.encoded
     induced = read_trees(encoded, batch.lengths)
+    last_distances = {direction: layers[-1] for direction, layers in encoded.distances_of_trees.items()}
     return ExamplePrediction(
         probabilities,
         trees=None if induced is None else tuple(data.word_trees(induced, batch)),
         token_trees=None if induced is None else tuple(induced),
         attention=_without_padding(encoded.attention, batch.lengths),
-        distances=_without_padding(encoded.distances_of_trees, batch.lengths),
+        distances=_without_padding(last_distances.get("forward"), batch.lengths),
         backward_attention=_without_padding(encoded.backward_attention, batch.lengths),
-        backward_distances=_without_padding(encoded.backward_distances, batch.lengths),
+        backward_distances=_without_padding(last_distances.get("backward"), batch.lengths),
     )
 
 

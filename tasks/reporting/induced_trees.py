@@ -18,6 +18,7 @@ MODEL = "model"
 TWO_DECODINGS = 'Trees from distances are read by "prpn", which favors right-branching trees, and "unbiased".'
 TWO_DIRECTIONS = "Backward: the trees of the direction that reads from the end."
 TWO_BIASES = 'There "prpn" favors left-branching trees.'
+LAYERS = "Where no layer is named, the trees are those of the last one."
 VALID = "Valid trees apply every operator to its own operands, as the true trees do."
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
@@ -146,5 +147,10 @@ def scores_note(punctuation: str, count: int | None, scores: Iterable[TreeScores
     number = "" if count is None else f"Trees scored: {count:,}. "
     note = f"{number}{punctuation[0].upper()}{punctuation[1:]}. {ONE_TOKEN} {RANDOM}"
     found = {reading for model in scores for rows in model.values() for reading in readings(rows).values()}
-    notes = {"unbiased": TWO_DECODINGS, "backward": TWO_DIRECTIONS, "backward, unbiased": TWO_BIASES}
+    notes = {
+        "unbiased": TWO_DECODINGS,
+        "backward": TWO_DIRECTIONS,
+        "backward, unbiased": TWO_BIASES,
+        "layer 1": LAYERS,
+    }
     return " ".join([note, *(text for reading, text in notes.items() if reading in found)])

@@ -43,17 +43,20 @@ def test_a_summary_of_both_directions_is_what_each_of_them_ends_with(model):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("model", ["lstm", "onlstm"])
-def test_the_summary_and_the_distances_of_several_layers_are_those_of_the_last(model, bidirectional):
+def test_the_summary_is_that_of_the_last_layer_and_distances_are_those_of_all(model, bidirectional):
     config = replace(CONFIG, model=model, num_layers=2, bidirectional=bidirectional)
     encoder = build_encoder(config, 2).eval()
     encoded = encode(encoder, SEQUENCES, LENGTHS)
-    last = -2 if bidirectional else -1
     for row, (sequence, length) in enumerate(zip(SEQUENCES, LENGTHS, strict=True)):
         out = encoder(sequence[None, :length], **({"distances": True} if model == "onlstm" else {}))
         hidden = out[1][0][-2:] if bidirectional else out[1][0][-1:]
         torch.testing.assert_close(encoded.summary[row], hidden[:, 0].flatten())
         if model == "onlstm":
-            torch.testing.assert_close(encoded.distances[row, :length], out[2].forget[last, 0])
+            forget = out[2].forget[:, 0]
+            forward, backward = (forget[0::2], forget[1::2]) if bidirectional else (forget, None)
+            torch.testing.assert_close(encoded.distances[:, row, :length], forward)
+            if bidirectional:
+                torch.testing.assert_close(encoded.backward_distances[:, row, :length], backward)
 
 
 @pytest.mark.parametrize("model", ["lstm", "onlstm"])

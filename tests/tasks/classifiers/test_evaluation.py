@@ -70,20 +70,32 @@ def test_sentences_of_as_many_words_as_are_needed_are_scored_and_counted():
     assert evaluation.tree_scores(3)["span_f1"] == {}
 
 
-READINGS = {
-    "onlstm": {
-        "": ("prpn", "forward"),
-        "unbiased": ("unbiased", "forward"),
-        "backward": ("prpn", "backward"),
-        "backward, unbiased": ("unbiased", "backward"),
-    },
-    "ordered-memory": {"": (None, "forward"), "backward": (None, "backward")},
-}
+READINGS = [
+    ("onlstm", {}, {"": 0, "unbiased": 0}),
+    ("onlstm", {"num_layers": 2}, {"": 1, "unbiased": 1, "layer 1": 0, "layer 1, unbiased": 0}),
+    ("onlstm", {"bidirectional": True}, {"": 0, "unbiased": 0, "backward": 1, "backward, unbiased": 1}),
+    (
+        "onlstm",
+        {"bidirectional": True, "num_layers": 2},
+        {
+            "": 2,
+            "unbiased": 2,
+            "layer 1": 0,
+            "layer 1, unbiased": 0,
+            "backward": 3,
+            "backward, unbiased": 3,
+            "backward, layer 1": 1,
+            "backward, layer 1, unbiased": 1,
+        },
+    ),
+    ("ordered-memory", {}, {"": 0}),
+    ("ordered-memory", {"bidirectional": True}, {"": 0, "backward": 1}),
+]
+"""The model, its options, and for each way to read trees the row of the layer's distances or attention."""
 
 
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"bidirectional": True, "num_layers": 2}])
-@pytest.mark.parametrize("name", READINGS)
-def test_trees_are_read_in_each_way_and_from_each_direction(name, options):
+@pytest.mark.parametrize(("name", "options", "readings"), READINGS)
+def test_trees_are_read_in_each_way_and_from_each_direction(name, options, readings):
     data = Pairs.from_texts(
         [
             ("( ( not a ) ( or ( b ( and c ) ) ) )", "( a ( or b ) )"),
@@ -96,25 +108,22 @@ def test_trees_are_read_in_each_way_and_from_each_direction(name, options):
     model.encoder.register_forward_hook(lambda layer, inputs, output: outputs.append(output))
     for index in range(2):
         model(data.batch([index]))
-    readings = {
-        reading: way
-        for reading, way in READINGS[name].items()
-        if "bidirectional" in options or "forward" in way
-    }
     assert ["", *evaluation.other_trees] == list(readings)
     results = evaluation.tree_scores(2, valid_spans)
-    for reading, (decoding, direction) in readings.items():
+    for reading, number in readings.items():
+        direction = "backward" if "backward" in reading else "forward"
+        decoding = "unbiased" if "unbiased" in reading else "prpn"
         found = evaluation.other_trees[reading] if reading else evaluation.trees
         scored, true = [], []
         for index, output in enumerate(outputs):
             for place, sentence in enumerate(data.sentences(index)):
                 entries = slice(place, place + 1), slice(len(sentence.tokens))
-                if decoding is None:
-                    attention = output.attention[..., *entries, :]
+                if name == "ordered-memory":
+                    attention = output.attention if "bidirectional" in options else output.attention[None]
+                    attention = attention[number, *entries]
                     [tree] = from_attention(attention, batch_first=True, direction=direction)
                 else:
-                    last = (-1 if direction == "backward" else -2) if "bidirectional" in options else -1
-                    distances = output[2].forget[last][entries]
+                    distances = output[2].forget[number][entries]
                     [tree] = from_distances(
                         distances, decoding=decoding, batch_first=True, direction=direction
                     )
@@ -138,7 +147,7 @@ def test_trees_are_read_in_each_way_and_from_each_direction(name, options):
 @pytest.mark.parametrize("distances", [[9.0, 5.0, 1.0], [9.0, 1.0, 5.0]])
 def test_trees_are_read_from_merges_or_attention_before_distances(other, tree, distances):
     encoded = Encoded(torch.zeros(1, 2), distances=torch.tensor([distances]), **other)
-    assert encoded.distances_of_trees is None
+    assert encoded.distances_of_trees == {}
     assert read_trees(encoded, torch.tensor([3])) == [tree]
     both = encoded._replace(backward_distances=encoded.distances)
     assert read_other_trees(both, torch.tensor([3])) == {}

@@ -144,17 +144,19 @@ def test_a_plot_has_the_models_that_were_tested_with_its_groups():
 
 
 def test_each_way_to_read_trees_has_a_row_a_column_and_a_note():
-    rows = {"model": 0.5, "model, unbiased": 0.4, "model, backward": 0.3, "model, backward, unbiased": 0.2}
+    rows = {"model": 0.5, "model, unbiased": 0.4, "model, layer 1": 0.6, "model, backward": 0.3}
+    rows["model, backward, unbiased"] = 0.2
     scores = {"span_f1": {"corpus level, with": rows | {"random": 0.1}}, "punctuation": "every token counts"}
     values = results({}) | scores
     lines = results_text(values).splitlines()
     start = lines.index("span F1, corpus level, with") + 1
-    assert [line.rsplit(maxsplit=1)[0].strip() for line in lines[start : start + 5]] == [*rows, "random"]
-    assert len({len(line) for line in lines[start : start + 5]}) == 1
+    assert [line.rsplit(maxsplit=1)[0].strip() for line in lines[start : start + 6]] == [*rows, "random"]
+    assert len({len(line) for line in lines[start : start + 6]}) == 1
     columns = ["F1, corpus level" + name.removeprefix("model") for name in rows]
     assert f1_scores(values) == dict(zip(columns, rows.values(), strict=True))
     assert f1_scores(values, "random") == {"F1, corpus level": 0.1}
-    for count, note in enumerate(("favors right", "Backward: ", "favors left"), start=1):
+    notes = ("favors right", "Where no layer is named", "Backward: ", "favors left")
+    for count, note in enumerate(notes, start=1):
         some = dict(list(rows.items())[: count + 1])
         text = " ".join(results_text(values | {"span_f1": {"corpus level, with": some}}).split())
         fewer = dict(list(rows.items())[:count])
