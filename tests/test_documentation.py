@@ -137,6 +137,7 @@ SHORTER = {
     "tasks.listops export": "",
     "tasks.logic --preset": f"{CLASSIFIER} --generated 600",
     "tasks.logic --split": f"{CLASSIFIER} --generated 600",
+    "tasks.logic evaluate": "",
     "tasks.logic predict": "",
     "tasks.sst --preset": f"{CLASSIFIER} --generated 60 --vectors none",
     "tasks.sst predict": "",

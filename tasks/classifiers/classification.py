@@ -92,7 +92,7 @@ class LabeledData(ABC):
     labels: Indices
     """(n,) int64."""
     split: str = "test"
-    """What results on this data are called: "test", or "validation" if the task has no test data."""
+    """What results on this data are called: "test" or "validation"."""
     labeled: bool = True
     """Whether labels are known; a sentence that a user typed, for instance, has a dummy label."""
 

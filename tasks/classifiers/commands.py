@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -65,6 +65,8 @@ class CheckpointConfig(CommandConfig):
 class EvaluateConfig(CheckpointConfig, PredictionsConfig):
     """Evaluate a trained model on test data."""
 
+    part: Literal["test", "validation"] = "test"
+    """Part of the data of the model's run. Choose options, such as --num-slots, on the validation part."""
     file: Path | None = None
     """Evaluate on this file, in the format of the files of --data-dir; it may be compressed (.gz, .bz2,
     .xz)."""
@@ -80,6 +82,8 @@ class EvaluateConfig(CheckpointConfig, PredictionsConfig):
         check_at_least(1, self, "batch_size")
         check_fraction(self, "occupancy_threshold")
         check_only_one(self, "file", "data_dir")
+        if self.file is not None:
+            check_unused(self, type(self), {"part": "with --file"})
 
 
 @dataclass
@@ -101,6 +105,8 @@ class GeneratedConfig(EvaluateConfig):
             check_unused(self, type(self), dict.fromkeys(("size", "seed"), "with --test standard"))
         elif self.file or self.data_dir:
             raise UserError(f"--test {self.test} has its own data: leave out --file and --data-dir")
+        else:
+            check_unused(self, type(self), {"part": f"with --test {self.test}"})
 
 
 def check_generated(config: Any) -> None:
@@ -162,7 +168,7 @@ class TraceConfig(InputConfig, FilesConfig):
 
 
 def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
-    """Evaluate a trained model on test data, and print the results.
+    """Evaluate a trained model on test or validation data, and print the results.
 
     Args:
         task: the task of the model.
@@ -189,13 +195,16 @@ def run_evaluate(task: ClassifierTask[Any], config: EvaluateConfig) -> None:
         if task.generate_test is None:
             raise UserError(f"--test {config.test}: this task generates no tests")
         data = task.generate_test(trained, config.test, config.size, config.seed)
+    elif config.part == "validation":
+        data = task.load_splits(trained).validation
+        data.split = config.part
     else:
         data = task.load_test(trained) if task.load_test is not None else task.load_splits(trained).test
     if not len(data.labels):
-        source = config.file or getattr(trained, "data_dir", None) or "the test data"
+        source = config.file or getattr(trained, "data_dir", None) or f"the {config.part} data"
         raise UserError(f"{source}: no {task.unit} to evaluate on")
     model.adapt(data)
-    check_data(data, len(model.classes), str(config.file or "test data"))
+    check_data(data, len(model.classes), str(config.file or f"{config.part} data"))
     evaluation, results = task.evaluate(model.to(default_device()), data, batch_size=config.batch_size)
     with print_after(results_text(results)):
         config.write(results)

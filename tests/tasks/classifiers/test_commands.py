@@ -1,6 +1,8 @@
 """The subcommands that tasks share: what they read and write, and which options they warn of."""
 
+import json
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +19,9 @@ from tasks.logic.data import Dataset as LogicDataset
 from tasks.logic.model import LogicModel
 from tasks.reporting.drawing import figure_png
 from tasks.runs.checkpoints import save_tensors
+from tasks.runs.run_directory import RunDirectory
 from tasks.runs.saved_config import config_to_dict
+from tests.commands import MAIN
 from tests.tasks.classifiers.tiny import TINY
 
 
@@ -92,3 +96,17 @@ def test_the_test_data_of_a_run_are_read_again_from_its_directory(tmp_path, caps
     write_tsv(tmp_path / "test_d20s.tsv", Dataset.from_texts(["3", "4", "[MAX 2 9 ]"]))
     assert listops(["evaluate", "--checkpoint", str(checkpoint)]) == 0
     assert "on 3 expressions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("task", ["listops", "logic", "sst"])
+def test_on_its_validation_data_a_model_is_as_accurate_as_in_its_run(task, small_runs, tmp_path, capsys):
+    [row] = RunDirectory(Path(small_runs[f"{task}_run"])).read_metrics()
+    results, predictions = tmp_path / "results.json", tmp_path / "predictions.jsonl"
+    command = ["evaluate", "--part", "validation", "--checkpoint", small_runs[task], "--num-slots", "3"]
+    assert MAIN[task]([*command, "--json", str(results), "--predictions", str(predictions)]) == 0
+    evaluated = json.loads(results.read_text())
+    assert evaluated["accuracy"] == pytest.approx(row["validation_accuracy"])
+    assert evaluated["part"] == "validation"
+    assert evaluated["span_f1"]
+    assert len(predictions.read_text().splitlines()) == evaluated["examples"]
+    assert "validation accuracy" in capsys.readouterr().out
