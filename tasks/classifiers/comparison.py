@@ -42,17 +42,20 @@ from tasks.runs.errors import UserError
 from tasks.runs.files import prepare_output_file, read_json
 from tasks.runs.options import option_words
 from tasks.runs.record import run_facts
-from tasks.runs.run_directory import RunDirectory, digest_of_test_data
+from tasks.runs.run_directory import RunDirectory, best_row, digest_of_test_data
 from tasks.runs.saved_config import config_from_dict, is_data_path
 
 MOST_OPTIONS = 3
 """Runs that differ in more options than this are not named after them."""
 DIFFERENT_TESTS = "The models were tested on different {}."
+VALIDATION = "validation"
+"""The column of the accuracy by which models and options should be chosen."""
 
 
 @dataclass
 class ReportConfig:
-    """Compare finished runs: a table of accuracies; a page with plots, confusion matrices and trees."""
+    """Compare finished runs: a table of accuracies, with that on validation data, by which to choose one; a
+    page with plots, confusion matrices and trees."""
 
     runs: Annotated[list[Path], tyro.conf.Positional] = field(default_factory=list)
     """Directories of finished runs. Runs that differ only in the seed get an additional row with their
@@ -68,11 +71,13 @@ class FinishedRun(NamedTuple):
         files: its directory.
         config: the configuration that it was trained with.
         results: results of its test, from `ClassifierTask.summary`.
+        validation_accuracy: that of the epoch whose weights were tested; None if it is not known.
     """
 
     files: RunDirectory
     config: Any
     results: dict[str, Any]
+    validation_accuracy: float | None = None
 
 
 def accuracy_table(runs: Mapping[str, FinishedRun]) -> Table:
@@ -111,8 +116,16 @@ def values_table(
         note: shown below the table, before the conventions of F1.
     Returns:
         A row for each run and each model of `published`, for the mean of each set of runs that differ in
-        nothing but the seed, and for each baseline of F1.
+        nothing but the seed, and for each baseline of F1. The first column has the validation accuracy.
     """
+    validation = {
+        name: {VALIDATION: run.validation_accuracy}
+        for name, run in runs.items()
+        if run.validation_accuracy is not None
+    }
+    if validation:
+        values = {name: validation.get(name, {}) | dict(row) for name, row in values.items()}
+        columns = [VALIDATION, *columns]
     shown = {**values, **(published or {})}
     rows: list[list[Any]] = [[name, *map(row.get, columns)] for name, row in shown.items()]
     best = best_cells(rows)
@@ -241,7 +254,9 @@ def _read_runs(task: ClassifierTask[Any], directories: Sequence[Path]) -> dict[s
                 f"{files.results}: does not say which data the run was tested on; --resume tests it again"
             )
         config = config_from_dict(task.model_class.config_class, read_json(files.config), files.config)
-        found.append(FinishedRun(files, config, results))
+        history = files.read_history("validation_accuracy") if files.metrics.exists() else None
+        validation = None if history is None else best_row(history)["validation_accuracy"]
+        found.append(FinishedRun(files, config, results, validation))
     classes = {tuple(run.results["classes"]): run.files.path for run in found}
     if len(classes) > 1:
         different = "; ".join(f"{path} has {', '.join(names)}" for names, path in classes.items())

@@ -207,13 +207,15 @@ class RunDirectory:
             rows.append(row)
         return rows
 
-    def read_history(self) -> list[dict[str, Any]]:
+    def read_history(self, *names: str) -> list[dict[str, Any]]:
         """Read metrics.jsonl of a finished run, for its report.
 
+        Args:
+            *names: as for `read_metrics`.
         Raises:
             UserError: as for `read_metrics`, or no epoch is marked as the best one.
         """
-        rows = self.read_metrics()
+        rows = self.read_metrics(*names)
         try:
             best_row(rows)
         except UserError as error:

@@ -16,6 +16,7 @@ from tasks.listops.generator import generate
 from tasks.logic.comparison import comparison_table
 from tasks.logic.config import LogicConfig
 from tasks.logic.task import LEFT_OUT
+from tasks.runs.command_options import json_line
 from tasks.runs.run_directory import RunDirectory
 from tests.commands import MAIN, TINY
 from tests.tasks.reporting.pages import embedded
@@ -62,11 +63,31 @@ def test_runs_have_a_row_each_and_seeds_have_one_for_their_mean(tmp_path, capsys
     mean, deviation = map(float, rows[names[3]]["all"].split(" ± "))
     assert mean == pytest.approx(fmean(accuracies), abs=5e-5)
     assert deviation == pytest.approx(stdev(accuracies), abs=5e-5)
-    assert f"lstm {results[2]['accuracy']:.4f}" in re.sub(" +", " ", out)
+    *validation, lstm = (RunDirectory(run).read_metrics()[0]["validation_accuracy"] for run in runs)
+    assert [float(rows[name]["validation"]) for name in names[:2]] == pytest.approx(validation, abs=5e-5)
+    assert rows[names[3]]["validation"].startswith(f"{fmean(validation):.4f} ± ")
+    assert f"lstm {lstm:.4f} {results[2]['accuracy']:.4f}" in re.sub(" +", " ", out)
     page = (tmp_path / "report.html").read_text()
     captions = {trace["caption"] for trace in embedded(page)}
     assert captions == {"ordered-memory --seed 1", "ordered-memory --seed 2"}
     assert f"<td>{mean:.4f} ± {deviation:.4f}</td>" in page
+
+
+def test_the_validation_accuracy_is_that_of_the_weights_that_were_tested(small_runs, tmp_path, capsys):
+    run, page = Path(shutil.copytree(small_runs["listops_run"], tmp_path / "run")), tmp_path / "page.html"
+    row = RunDirectory(run).read_metrics()[0]
+    epochs = [(0.25, True), (0.375, True), (0.5, False)]  # the last one: with averaged weights, for instance
+    rows = [row | {"epoch": i, "validation_accuracy": x, "best": best} for i, (x, best) in enumerate(epochs)]
+    (run / "metrics.jsonl").write_text("".join(map(json_line, rows)))
+    assert MAIN["listops"](["report", str(run), "--output", str(page)]) == 0
+    header, cells = (re.split(" {2,}", line) for line in capsys.readouterr().out.splitlines()[:2])
+    assert (header[1], cells[1]) == ("validation", "0.3750")
+    (run / "metrics.jsonl").write_text(json_line(row | {"validation_accuracy": None}))
+    assert MAIN["listops"](["report", str(run), "--output", str(page)]) == 2
+    assert "metrics.jsonl, line 1: expected validation_accuracy to be a number" in capsys.readouterr().err
+    (run / "metrics.jsonl").unlink()
+    assert MAIN["listops"](["report", str(run), "--output", str(page)]) == 0
+    assert "validation" not in capsys.readouterr().out.splitlines()[0]
 
 
 def test_seeds_are_of_one_configuration_and_have_trees_where_data_have_moved_since(tmp_path, capsys):

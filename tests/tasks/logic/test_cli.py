@@ -282,7 +282,7 @@ def test_seeds_give_mean_and_deviation_and_report_puts_runs_side_by_side(tmp_pat
         assert main(["report", *order, "--output", str(page)]) == 0
         header, *rows = capsys.readouterr().out.splitlines()
         scores = ["F1, corpus level", "F1, sentence level"]
-        assert re.split("  +", header) == ["model", "7", "8", "9", "10", "11", "12", *scores]
+        assert re.split("  +", header) == ["model", "validation", "7", "8", "9", "10", "11", "12", *scores]
         assert "The models were tested on different pairs." in " ".join(rows)
         assert "The models were tested on different pairs." in page.read_text()
     assert main(["report", runs[0], "--output", str(page)]) == 0
