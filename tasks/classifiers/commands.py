@@ -63,7 +63,7 @@ class CheckpointConfig(CommandConfig):
 
 @dataclass
 class EvaluateConfig(CheckpointConfig, PredictionsConfig):
-    """Evaluate a trained model on test data."""
+    """Evaluate a trained model on test or validation data."""
 
     part: Literal["test", "validation"] = "test"
     """Part of the data of the model's run. Choose options, such as --num-slots, on the validation part."""

@@ -153,7 +153,10 @@ def _baseline_rows(results: Sequence[Mapping[str, Any]], columns: Sequence[str])
     """The F1 of each baseline, such as right-branching trees, that is the same in all of these results."""
     rows: list[list[Any]] = []
     names = next(iter(results[0]["span_f1"].values())) if results else {}
-    for name in (name for name in names if name not in readings(names)):
+    of_model = readings(names)
+    for name in names:
+        if name in of_model:
+            continue
         first, *others = (f1_scores(result, name) for result in results)
         if all(scores == first for scores in others):
             rows.append([name, *map(first.get, columns)])

@@ -86,11 +86,7 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         if value is None:
             continue
         shape = tuple(value.shape)
-        if not any(
-            len(sizes) == len(shape)
-            and all(size in (-1, found) for size, found in zip(sizes, shape, strict=True))
-            for sizes in allowed
-        ):
+        if not any(_is_of_sizes(shape, sizes) for sizes in allowed):
             raise UserError(
                 f"--model {config.model}: {name} of Encoded must be {axes}, got shape {shape} for two "
                 "sequences of at most three tokens"
@@ -98,6 +94,13 @@ def _own_encoder(config: EncoderConfig, input_size: int) -> nn.Module:
         if name == "merges" and (value.is_floating_point() or value.dtype == torch.bool):
             raise UserError(f"--model {config.model}: merges of Encoded must be integers, got {value.dtype}")
     return encoder.train()
+
+
+def _is_of_sizes(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether a shape has these sizes, where -1 stands for any."""
+    return len(shape) == len(sizes) and all(
+        size in (-1, found) for size, found in zip(sizes, shape, strict=True)
+    )
 
 
 def _ordered_memory(config: EncoderConfig, input_size: int) -> nn.Module:

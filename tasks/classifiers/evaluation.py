@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ordered_memory.brackets import to_brackets
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Prediction, Sentence, iterate_batches
-from tasks.classifiers.encoded import read_other_trees, read_trees
-from tasks.reporting.induced_trees import model_name, score_trees, valid_fractions
+from tasks.classifiers.tree_reading import read_other_trees, read_trees
+from tasks.reporting.induced_trees import MODEL, score_trees, valid_fractions, with_reading
 from tasks.runs.errors import UserError
 from tasks.runs.machine import to_device
 from tasks.runs.progress import progress_bar
@@ -126,7 +126,7 @@ class Evaluation:
             if sentence.tree is not None and len(sentence.words) >= min_words
         ]
         induced = {
-            model_name(reading): [trees[index][place] for index, place, _, _ in scored]
+            with_reading(MODEL, reading): [trees[index][place] for index, place, _, _ in scored]
             for reading, trees in (("", self.trees), *self.other_trees.items())
             if trees is not None
         }

@@ -14,7 +14,7 @@ from tasks.classifiers.traces import example_traces
 from tasks.formatting.tables import merge_names, number, text_table
 from tasks.reporting.curves import Curve
 from tasks.reporting.examples import choose_examples
-from tasks.reporting.induced_trees import readings, scores_tables, scores_text
+from tasks.reporting.induced_trees import readings, scores_tables, scores_text, with_reading
 from tasks.reporting.report import Report, Table, best_epoch, learning_curves, write_report
 from tasks.runs.record import run_facts
 from tasks.runs.run_directory import RunDirectory
@@ -66,7 +66,7 @@ def values_to_summarize(results: Mapping[str, Any]) -> dict[str, float]:
     values |= f1_scores(results)
     valid = results["valid_trees"]
     return values | {
-        _column("valid trees", reading): valid[name] for name, reading in readings(valid).items()
+        with_reading("valid trees", reading): valid[name] for name, reading in readings(valid).items()
     }
 
 
@@ -80,15 +80,10 @@ def f1_scores(results: Mapping[str, Any], baseline: str | None = None) -> dict[s
     levels = {convention.split(",")[0]: scores for convention, scores in results["span_f1"].items()}
     columns = readings(next(iter(levels.values()), {})) if baseline is None else {baseline: ""}
     return {
-        _column(f"F1, {level}", reading): scores[name]
+        with_reading(f"F1, {level}", reading): scores[name]
         for name, reading in columns.items()
         for level, scores in levels.items()
     }
-
-
-def _column(title: str, reading: str) -> str:
-    """The column of the trees that are read in one way."""
-    return f"{title}, {reading}" if reading else title
 
 
 def write_run_report(

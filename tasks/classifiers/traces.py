@@ -18,11 +18,11 @@ from ordered_memory.trace import (
 )
 from ordered_memory.trace_nodes import DIGITS
 from ordered_memory.tree_recovery import DIRECTIONS, ReadingDirection
-from ordered_memory.trees import Span
+from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.classifier import Classifier
-from tasks.classifiers.encoded import DECODING
 from tasks.classifiers.evaluation import ExamplePrediction, predict_example
+from tasks.classifiers.tree_reading import DECODING
 
 
 def example_traces(
@@ -53,10 +53,9 @@ def example_traces(
         part is not None for part in (prediction.backward_attention, prediction.backward_distances)
     )
     traces = []
-    for (sentence_index, sentence), direction in itertools.product(enumerate(sentences), DIRECTIONS):
+    directions = DIRECTIONS if is_bidirectional else DIRECTIONS[:1]
+    for (sentence_index, sentence), direction in itertools.product(enumerate(sentences), directions):
         trace = _model_trace(prediction, sentence_index, sentence, direction)
-        if trace is None:
-            continue
         caption = [model_name or sentence.name, f"{direction} direction" if is_bidirectional else ""]
         trace["caption"] = ", ".join(filter(None, caption))
         trace["example"] = example
@@ -67,18 +66,10 @@ def example_traces(
         if sentence.tree is not None and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
+        if direction == "forward":
+            induced = None if prediction.trees is None else prediction.trees[sentence_index]
+            _add_model_values(trace, model, sentence, induced)
         traces.append(trace)
-        if direction == "backward":
-            continue
-        induced = None if prediction.trees is None else prediction.trees[sentence_index]
-        values = model.node_values(sentence, sentence.tree if induced is None else induced)
-        if values is not None:
-            if induced is None:
-                add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
-            else:
-                for nodes in induced_trees(trace):
-                    add_values(nodes, values, sentence.positions)
-            trace["token_values"] = _values_of_tokens(values, sentence)
     return traces
 
 
@@ -98,10 +89,23 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     }
 
 
+def _add_model_values(trace: Trace, model: Classifier, sentence: Sentence, induced: Tree | None) -> None:
+    """Add the model's values of the nodes of the induced tree or, if there is none, of the true one."""
+    values = model.node_values(sentence, sentence.tree if induced is None else induced)
+    if values is None:
+        return
+    if induced is None:
+        add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
+    else:
+        for nodes in induced_trees(trace):
+            add_values(nodes, values, sentence.positions)
+    trace["token_values"] = _values_of_tokens(values, sentence)
+
+
 def _model_trace(
     prediction: ExamplePrediction, sentence_index: int, sentence: Sentence, direction: ReadingDirection
-) -> Trace | None:
-    """What a model did with a sentence in one direction; None if there is no such direction."""
+) -> Trace:
+    """What a model did with a sentence in one direction."""
     is_forward = direction == "forward"
     attention = prediction.attention if is_forward else prediction.backward_attention
     if attention is not None:
@@ -115,8 +119,6 @@ def _model_trace(
             decodings=[DECODING],
             direction=direction,
         )
-    if not is_forward:
-        return None
     if prediction.token_trees is not None:
         return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
     return empty_trace(sentence.tokens)

@@ -11,7 +11,8 @@ from tasks.formatting.tables import wrap
 from tasks.reporting.report import Table, best_cells
 
 TreeScores = dict[str, dict[str, float]]
-"""F1 by convention (the text of a `span_f1.Convention`) and by name: see `model_name`, then the baselines."""
+"""F1 by convention (the text of a `span_f1.Convention`) and by name: `with_reading(MODEL, …)` for each way
+to read the trees of the model, then the baselines."""
 
 MODEL = "model"
 """The name of the trees of a model."""
@@ -23,13 +24,17 @@ VALID = "Valid trees apply every operator to its own operands, as the true trees
 RANDOM = "Random: one binary tree for each sentence, drawn uniformly."
 
 
-def model_name(reading: str) -> str:
-    """The name of trees of a model.
+def with_reading(title: str, reading: str) -> str:
+    """Name the trees that are read in one way, or what is measured of them.
 
     Args:
-        reading: how they were read, such as "unbiased"; empty for those that all outputs have.
+        title: the name for the usual way.
+        reading: how they were read, such as "unbiased"; empty for the usual way.
+    Example:
+        >>> with_reading("F1", "unbiased"), with_reading("F1", "")
+        ('F1, unbiased', 'F1')
     """
-    return f"{MODEL}, {reading}" if reading else MODEL
+    return f"{title}, {reading}" if reading else title
 
 
 def readings(names: Iterable[str]) -> dict[str, str]:
@@ -38,7 +43,7 @@ def readings(names: Iterable[str]) -> dict[str, str]:
     Args:
         names: names of trees, those of baselines included.
     Returns:
-        The readings, as for `model_name`, by name.
+        The readings, as for `with_reading`, by name.
     Example:
         >>> readings(["model", "model, unbiased", "random"])
         {'model': '', 'model, unbiased': 'unbiased'}
@@ -51,7 +56,7 @@ def score_trees(induced: Mapping[str, Sequence[Tree]], gold: Sequence[Tree]) -> 
     """Compute the F1 of trees and of the baselines under both conventions.
 
     Args:
-        induced: the trees of a model, by `model_name`.
+        induced: the trees of a model by name.
         gold: the true trees, in the same order.
     """
     return {

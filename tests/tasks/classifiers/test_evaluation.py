@@ -9,8 +9,9 @@ from ordered_memory.brackets import from_brackets
 from ordered_memory.span_f1 import CONVENTIONS, span_f1
 from ordered_memory.tree_recovery import from_attention, from_distances
 from ordered_memory.trees import keep_leaves
-from tasks.classifiers.encoded import Encoded, read_other_trees, read_trees
+from tasks.classifiers.encoded import Encoded
 from tasks.classifiers.evaluation import Evaluation, by_length, evaluate
+from tasks.classifiers.tree_reading import read_other_trees, read_trees
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.model import ListOpsModel
@@ -18,7 +19,7 @@ from tasks.logic.config import LogicConfig
 from tasks.logic.data import Dataset as Pairs
 from tasks.logic.model import LogicModel
 from tasks.logic.valid_trees import valid_spans
-from tasks.reporting.induced_trees import model_name, score_trees
+from tasks.reporting.induced_trees import MODEL, score_trees, with_reading
 from tests.tasks.classifiers.tiny import TINY
 
 
@@ -133,8 +134,8 @@ def test_trees_are_read_in_each_way_and_from_each_direction(name, options, readi
                     true.append(sentence.tree)
         for convention in CONVENTIONS:
             score = span_f1(scored, true, **convention._asdict())
-            assert results["span_f1"][str(convention)][model_name(reading)] == score.f1
-        assert model_name(reading) in results["valid_trees"]
+            assert results["span_f1"][str(convention)][with_reading(MODEL, reading)] == score.f1
+        assert with_reading(MODEL, reading) in results["valid_trees"]
         for row, trees in zip(evaluation.rows(model.classes), found, strict=True):
             texts = row["other_trees"][reading] if reading else row["trees"]
             assert tuple(from_brackets(text)[0] for text in texts) == trees

@@ -5,7 +5,8 @@ import torch
 
 from ordered_memory.tree_recovery import greedy
 from ordered_memory.trees import spans
-from tasks.classifiers.encoded import Encoded, read_trees, tree_from_merges
+from tasks.classifiers.encoded import Encoded
+from tasks.classifiers.tree_reading import read_trees, tree_from_merges
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset as Expressions
 from tasks.listops.model import ListOpsModel
