@@ -18,7 +18,7 @@ from ordered_memory.checks import check_name, check_tensor, check_words, integer
 from ordered_memory.cky import LONGEST_CKY
 from ordered_memory.cumulative import backward_mask, forward_mask
 from ordered_memory.pointers import DIRECTIONS, ReadingDirection
-from ordered_memory.trace_format import Answer, Layer, Memory, Node, Step, Trace, to_json
+from ordered_memory.trace_format import Answer, Layer, LayerTree, Memory, Node, Step, Trace, to_json
 from ordered_memory.trace_nodes import DIGITS, add_values, algorithm_2_steps, nodes_of
 from ordered_memory.tree_recovery import (
     DECODINGS,
@@ -31,6 +31,7 @@ from ordered_memory.trees import Tree, check_tokens, spans
 __all__ = [
     "Answer",
     "Layer",
+    "LayerTree",
     "Memory",
     "Node",
     "Step",

@@ -103,6 +103,18 @@ class Layer(TypedDict):
     trees: dict[str, list[Node]]
 
 
+class LayerTree(TypedDict):
+    """One of the trees of `Trace.layers`.
+
+    Args:
+        layer: name of the layer.
+        decoding: a key of `Layer.trees`.
+    """
+
+    layer: str
+    decoding: str
+
+
 class Answer(TypedDict):
     """The answer of a classifier.
 
@@ -132,6 +144,7 @@ class Trace(TypedDict):
         true_nodes: the true tree over the words.
         memory: attention and stack of Ordered Memory.
         layers: the layers of a model with distances.
+        default_tree: which of their trees counts as the induced one and is shown first; missing if none does.
         answer: the answer of a classifier.
         token_values: the model's value for each token, from -1 to 1, such as its sentiment.
         true_token_values: the true value for each token.
@@ -146,6 +159,7 @@ class Trace(TypedDict):
     true_nodes: NotRequired[list[Node]]
     memory: NotRequired[Memory]
     layers: NotRequired[list[Layer]]
+    default_tree: NotRequired[LayerTree]
     answer: NotRequired[Answer]
     token_values: NotRequired[list[float]]
     true_token_values: NotRequired[list[float]]

@@ -39,6 +39,12 @@
  */
 
 /**
+ * @typedef {object} LayerTree
+ * @property {string} layer
+ * @property {string} decoding
+ */
+
+/**
  * @typedef {object} Answer
  * @property {string[]} classes
  * @property {number[]} probabilities
@@ -56,6 +62,7 @@
  * @property {Constituent[]} [true_nodes]
  * @property {Memory} [memory]
  * @property {Layer[]} [layers]
+ * @property {LayerTree} [default_tree]
  * @property {Answer} [answer]
  * @property {number[]} [token_values]
  * @property {number[]} [true_token_values]

@@ -163,7 +163,10 @@ function examplesOf(traces) {
   return [...byExample.values()].map((group, number) => {
     const answer = group[0].answer;
     const best = answer ? Math.max(...answer.probabilities) : 1;
-    const trees = group.flatMap((trace) => (trace.nodes && trace.true_nodes ? [isTrueTree(trace, trace.nodes)] : []));
+    const trees = group.flatMap((trace) => {
+      const nodes = inducedNodes(trace);
+      return nodes && trace.true_nodes ? [isTrueTree(trace, nodes)] : [];
+    });
     return {
       traces: group,
       number,
@@ -181,7 +184,7 @@ function examplesOf(traces) {
  * @param {Trace} trace
  */
 function depthOf(trace) {
-  const nodes = trace.true_nodes ?? trace.nodes ?? [];
+  const nodes = trace.true_nodes ?? inducedNodes(trace) ?? [];
   /** @type {number[]} */
   const depths = new Array(trace.tokens.length).fill(0);
   for (const node of nodes) depths.push(1 + Math.max(...node.children.map((child) => depths[child])));

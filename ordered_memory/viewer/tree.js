@@ -116,6 +116,14 @@ function missingOf({ words, true_nodes = [] }, induced) {
 }
 
 /**
+ * The constituents of the induced tree; of the layers' trees, of the one that counts.
+ * @param {Trace} trace
+ */
+function inducedNodes({ nodes, layers = [], default_tree }) {
+  return nodes ?? layers.find(({ name }) => name === default_tree?.layer)?.trees[default_tree?.decoding ?? ""];
+}
+
+/**
  * @param {Trace} trace
  * @param {Constituent[]} induced
  */

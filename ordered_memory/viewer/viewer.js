@@ -8,8 +8,8 @@ class TraceViewer {
   constructor(root, traces) {
     this.root = root;
     this.root.classList.add("om-viewer");
-    /** @type {{ layer?: string, decoding: string }} what was chosen last, which the next example begins with */
-    this.chosen = { decoding: "unbiased" };
+    /** @type {Partial<LayerTree>} what was chosen last, which the next example begins with */
+    this.chosen = {};
     this.show(traces);
   }
 
@@ -31,19 +31,22 @@ class TraceViewer {
    * @param {Trace} trace
    */
   board(trace) {
-    const { layers } = trace;
+    const { layers, default_tree } = trace;
     if (!layers?.length) return [new Board(trace, null).element];
-    const middle = layers[layers.length >> 1]; // the second of three, as in the paper
+    /** @param {string | undefined} wanted */
+    const named = (wanted) => layers.find(({ name }) => name === wanted);
+    const usual = named(default_tree?.layer) ?? layers[layers.length >> 1]; // the second of three, as in the paper
     const chosen = { ...this.chosen };
-    const layer = () => layers.find(({ name }) => name === chosen.layer) ?? middle;
+    const layer = () => named(chosen.layer) ?? usual;
     // "cky" may have been chosen for a shorter sentence: long ones do not have it.
     const decoding = () => {
       const { trees } = layer();
-      return [chosen.decoding, "unbiased", ...Object.keys(trees)].find((name) => name in trees) ?? "";
+      const wanted = [chosen.decoding, default_tree?.decoding, "unbiased", ...Object.keys(trees)];
+      return wanted.find((name) => name !== undefined && name in trees) ?? "";
     };
     const made = () => new Board(trace, { layer: layer(), decoding: decoding() });
     let board = made();
-    /** @param {Partial<TraceViewer["chosen"]>} choices */
+    /** @param {Partial<LayerTree>} choices */
     const change = (choices) => {
       Object.assign(chosen, choices);
       Object.assign(this.chosen, choices);
@@ -59,7 +62,7 @@ class TraceViewer {
      */
     const option = (name) => [name, name];
     const names = layers.map(({ name }) => option(name));
-    const decodings = Object.keys(middle.trees).map(option);
+    const decodings = Object.keys(usual.trees).map(option);
     const controls = [];
     if (names.length > 1) controls.push(choice("Layer", names, (name) => change({ layer: name }), layer().name));
     if (decodings.length > 1) controls.push(choice("Tree", decodings, (name) => change({ decoding: name }), decoding()));

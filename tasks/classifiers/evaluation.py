@@ -182,14 +182,16 @@ class ExamplePrediction(NamedTuple):
         probabilities: probabilities of the classes, (C,).
         trees: the induced trees over the words of each sentence; None for a model that induces none.
         token_trees: the same, over all tokens.
+        other_trees: the trees over the words that could have been read instead; see `read_other_trees`.
         attention: attention over the slots at each token of each sentence, (T, N); None without slots.
-        distances: those of the last layer for each sentence, (T,); None if its tree is not read from them.
+        distances: those of each layer for each sentence, (L, T); None if trees are not read from them.
         backward_attention, backward_distances: the same for the backward direction; None if there is none.
     """
 
     probabilities: Tensor
     trees: tuple[Tree, ...] | None
     token_trees: tuple[Tree, ...] | None
+    other_trees: dict[str, tuple[Tree, ...]]
     attention: list[Tensor] | None
     distances: list[Tensor] | None
     backward_attention: list[Tensor] | None
@@ -257,22 +259,27 @@ def predict_example(model: nn.Module, data: LabeledData, index: int) -> ExampleP
     probabilities = prediction.logits.float().softmax(-1)[0]
     encoded = prediction.encoded
     induced = read_trees(encoded, batch.lengths)
-    last_distances = {direction: layers[-1] for direction, layers in encoded.distances_of_trees.items()}
+    others = read_other_trees(encoded, batch.lengths)
+    distances = {
+        direction: layers.transpose(0, 1) for direction, layers in encoded.distances_of_trees.items()
+    }
     return ExamplePrediction(
         probabilities,
         trees=None if induced is None else tuple(data.word_trees(induced, batch)),
         token_trees=None if induced is None else tuple(induced),
-        attention=_without_padding(encoded.attention, batch.lengths),
-        distances=_without_padding(last_distances.get("forward"), batch.lengths),
-        backward_attention=_without_padding(encoded.backward_attention, batch.lengths),
-        backward_distances=_without_padding(last_distances.get("backward"), batch.lengths),
+        other_trees={reading: tuple(data.word_trees(trees, batch)) for reading, trees in others.items()},
+        attention=_without_padding(encoded.attention, batch.lengths, 0),
+        distances=_without_padding(distances.get("forward"), batch.lengths, -1),
+        backward_attention=_without_padding(encoded.backward_attention, batch.lengths, 0),
+        backward_distances=_without_padding(distances.get("backward"), batch.lengths, -1),
     )
 
 
-def _without_padding(values: Tensor | None, lengths: Tensor) -> list[Tensor] | None:
+def _without_padding(values: Tensor | None, lengths: Tensor, axis: int) -> list[Tensor] | None:
+    """The values of each sentence, (S, …), whose axis of tokens ends with the sentence."""
     if values is None:
         return None
-    return [row[:length] for row, length in zip(values.float(), lengths.tolist(), strict=True)]
+    return [row.narrow(axis, 0, size) for row, size in zip(values.float(), lengths.tolist(), strict=True)]
 
 
 def _predict(model: nn.Module, batch: Any) -> Prediction:

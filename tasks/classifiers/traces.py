@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ordered_memory.trace import (
     Answer,
@@ -17,7 +17,7 @@ from ordered_memory.trace import (
     read_tree,
 )
 from ordered_memory.trace_nodes import DIGITS
-from ordered_memory.tree_recovery import DIRECTIONS, ReadingDirection
+from ordered_memory.tree_recovery import DIRECTIONS, GREEDY_DECODINGS, ReadingDirection
 from ordered_memory.trees import Span, Tree
 from tasks.classifiers.classification import LabeledData, Sentence
 from tasks.classifiers.classifier import Classifier
@@ -45,7 +45,7 @@ def example_traces(
     Returns:
         One trace for each sentence, or two if the model reads in both directions: its attention or, for a
         model without slots, its distances or the tree that it induces, if any. Labels and true trees are left
-        out if they are not known, and so are the values of nodes in the backward direction.
+        out if they are not known.
     """
     prediction = predict_example(model, data, index)
     sentences = data.sentences(index)
@@ -66,9 +66,7 @@ def example_traces(
         if sentence.tree is not None and sentence.values is not None:
             add_values(trace["true_nodes"], sentence.values, sentence.positions)
             trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
-        if direction == "forward":
-            induced = None if prediction.trees is None else prediction.trees[sentence_index]
-            _add_model_values(trace, model, sentence, induced)
+        _add_model_values(trace, model, sentence, _trees_of_sentence(prediction, sentence_index))
         traces.append(trace)
     return traces
 
@@ -89,16 +87,25 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     }
 
 
-def _add_model_values(trace: Trace, model: Classifier, sentence: Sentence, induced: Tree | None) -> None:
-    """Add the model's values of the nodes of the induced tree or, if there is none, of the true one."""
-    values = model.node_values(sentence, sentence.tree if induced is None else induced)
-    if values is None:
+def _trees_of_sentence(prediction: ExamplePrediction, sentence_index: int) -> set[Tree]:
+    """The different trees over the words of a sentence that the model induces."""
+    readings = [prediction.trees, *prediction.other_trees.values()]
+    return {trees[sentence_index] for trees in readings if trees is not None}
+
+
+def _add_model_values(trace: Trace, model: Classifier, sentence: Sentence, induced: Set[Tree]) -> None:
+    """Add the model's values of the nodes of the induced trees or, if there is none, of the true one."""
+    values: dict[Span, float] = {}
+    trees: Set[Tree | None] = induced or {sentence.tree}
+    for tree in trees:
+        values |= model.node_values(sentence, tree) or {}
+    if not values:
         return
-    if induced is None:
-        add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
-    else:
+    if induced:
         for nodes in induced_trees(trace):
             add_values(nodes, values, sentence.positions)
+    else:
+        add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
     trace["token_values"] = _values_of_tokens(values, sentence)
 
 
@@ -112,13 +119,11 @@ def _model_trace(
         return read_attention(attention[sentence_index], sentence.tokens, direction=direction)
     distances = prediction.distances if is_forward else prediction.backward_distances
     if distances is not None:
-        return read_distances(
-            distances[sentence_index][None],
-            sentence.tokens,
-            names=["the last layer"],
-            decodings=[DECODING],
-            direction=direction,
+        trace = read_distances(
+            distances[sentence_index], sentence.tokens, decodings=GREEDY_DECODINGS, direction=direction
         )
+        trace["default_tree"] = {"layer": trace["layers"][-1]["name"], "decoding": DECODING}
+        return trace
     if prediction.token_trees is not None:
         return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
     return empty_trace(sentence.tokens)

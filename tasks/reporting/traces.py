@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordered_memory.span_f1 import fraction_text
-from ordered_memory.trace import Answer, Trace, induced_trees, to_json
+from ordered_memory.trace import Answer, Node, Trace, to_json
 from ordered_memory.viewer import viewer_page
 from tasks.formatting.tables import count_text
 from tasks.runs.command_options import CommandConfig
@@ -24,6 +24,7 @@ DISTANCES = (
     "master forget gate are closed, and in PRPN, a number between 0 and 1. A tree is decoded from the "
     "distances of a layer."
 )
+BACKWARD = "In the backward direction it is large if a constituent begins after the word."
 
 
 @dataclass
@@ -93,7 +94,10 @@ def explanation(traces: Sequence[Trace]) -> str:
         traces: traces of any number of examples.
     """
     kinds = {key for trace in traces for key in trace}
-    return " ".join(text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds)
+    texts = [text for key, text in (("memory", ATTENTION), ("layers", DISTANCES)) if key in kinds]
+    if any("layers" in trace and trace["direction"] == "backward" for trace in traces):
+        texts.append(BACKWARD)
+    return " ".join(texts)
 
 
 def _line(trace: Trace) -> str:
@@ -104,9 +108,18 @@ def _line(trace: Trace) -> str:
         facts.append(f"{len(slots)} of {trace['memory']['num_slots']} slots in use")
     if "layers" in trace:
         facts.append(f"distances of {', '.join(layer['name'] for layer in trace['layers'])}")
-    trees = induced_trees(trace)
-    if len(trees) == 1 and "true_nodes" in trace:
-        same = all(node["in_true_tree"] is not False for node in trees[0])
+    nodes = _induced_nodes(trace)
+    if nodes is not None and "true_nodes" in trace:
+        same = all(node["in_true_tree"] is not False for node in nodes)
         facts.append(f"the induced tree is {'' if same else 'not '}the true one")
     caption = f"{trace['caption']}: " if trace["caption"] else ""
     return caption + "; ".join(facts)
+
+
+def _induced_nodes(trace: Trace) -> list[Node] | None:
+    """The nodes of the tree that counts as the induced one; None if there is no such tree."""
+    chosen = trace.get("default_tree")
+    if chosen is None:
+        return trace.get("nodes")
+    [trees] = [layer["trees"] for layer in trace["layers"] if layer["name"] == chosen["layer"]]
+    return trees[chosen["decoding"]]

@@ -106,6 +106,30 @@ def test_examples_are_filtered_by_whether_their_tree_is_the_true_one(show: Any) 
     assert page.locator(".om-board").count() == 1
 
 
+def test_the_tree_that_counts_is_shown_first_and_filters_the_list(show: Any) -> None:
+    d = torch.tensor([[9.0, 1.0, 5.0], [9.0, 5.0, 1.0], [9.0, 1.0, 5.0]])  # "unbiased": left, right, left
+    traces = []
+    for number, layer in enumerate(("layer 1", "layer 2", "layer 3")):
+        trace = read_distances(d, list("abc"))
+        trace["caption"] = f"number {number}"
+        trace["default_tree"] = {"layer": layer, "decoding": "unbiased"}
+        add_true_tree(trace, ((0, 1), 2))
+        traces.append(trace)
+    page = show(traces)
+    shown = page.locator(".om-entry b")
+    for number, tree in enumerate(({(0, 1), (0, 2)}, {(1, 2), (0, 2)}, {(0, 1), (0, 2)})):
+        page.locator(".om-examples label").nth(number).click()
+        assert page.get_by_role("combobox", name="Layer", exact=True).input_value() == f"layer {number + 1}"
+        assert drawn(page) == tree
+    choose(page, "Induced tree", "another")
+    assert shown.all_inner_texts() == ["number 1"]
+    choose(page, "Induced tree", "the true one")
+    assert shown.all_inner_texts() == ["number 0", "number 2"]
+    choose(page, "Layer", "layer 2")  # the choice of the reader is kept
+    page.locator(".om-examples label").nth(1).click()
+    assert page.get_by_role("combobox", name="Layer", exact=True).input_value() == "layer 2"
+
+
 def test_only_orders_that_change_something_are_offered(show: Any) -> None:
     page = show([read_distances(torch.rand(1, size), ["word"] * size) for size in (3, 5)])
     assert page.get_by_label("Order").locator("option").all_inner_texts() == ["as given", "length"]

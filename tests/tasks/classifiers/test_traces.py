@@ -57,26 +57,37 @@ def test_a_tree_of_joined_neighbours_or_only_the_true_one():
         assert tree_of(trace["true_nodes"], 9) == data.sentences(0)[0].tree
 
 
-@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"num_layers": 2}])
-def test_on_lstm_has_the_distances_that_its_tree_is_read_from(options):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"bidirectional": True}, {"num_layers": 3}, {"bidirectional": True, "num_layers": 2}],
+)
+def test_on_lstm_has_the_distances_and_trees_of_all_layers_and_directions(options):
     model = ListOpsModel(ListOpsConfig(embedding_size=6, **TINY | {"model": "onlstm"} | options))
     data = Dataset.from_texts(["3", EXPRESSION], include_trees=True)
-    trace, *backward = example_traces(model, data, 1)
-    assert len(backward) == ("bidirectional" in options)
-    [layer] = trace["layers"]
+    traces = example_traces(model, data, 1)
+    directions = ["forward", "backward"] if "bidirectional" in options else ["forward"]
+    assert [trace["direction"] for trace in traces] == directions
     embedded = model.embedding(data.batch([1]).tokens)
     _, _, distances = model.encoder(embedded, distances=True)
-    last = distances.forget[-2 if "bidirectional" in options else -1, 0]
-    assert layer["distances"] == pytest.approx(last.tolist(), abs=1e-6)
-    assert list(layer["trees"]) == ["prpn"]
-    assert tree_of(layer["trees"]["prpn"], 9) == predict_example(model, data, 1).trees[0]
-    assert {node["in_true_tree"] for node in layer["trees"]["prpn"]} <= {True, False}
-    other_trees = evaluate(model, data).other_trees
-    for trace in backward:
-        assert trace["caption"] == "backward direction"
-        [layer] = trace["layers"]
-        assert layer["distances"] == pytest.approx(distances.forget[-1, 0].tolist(), abs=1e-6)
-        assert tree_of(layer["trees"]["prpn"], 9) == other_trees["backward"][1][0]
+    expected = distances.forget[:, 0].unflatten(0, (-1, len(directions)))
+    evaluation = evaluate(model, data)
+    unseen = {"": evaluation.trees, **evaluation.other_trees}
+    for index, trace in enumerate(traces):
+        last = trace["layers"][-1]["name"]
+        assert trace["default_tree"] == {"layer": last, "decoding": "prpn"}
+        assert [layer["name"] for layer in trace["layers"]] == [
+            f"layer {number}" for number in range(1, model.config.num_layers + 1)
+        ]
+        for layer, row in zip(trace["layers"], expected[:, index], strict=True):
+            assert layer["distances"] == pytest.approx(row.tolist(), abs=1e-6)
+            assert list(layer["trees"]) == ["prpn", "unbiased"]
+            for decoding, nodes in layer["trees"].items():
+                parts = {"backward": index, layer["name"]: layer["name"] != last}
+                parts["unbiased"] = decoding != "prpn"
+                reading = ", ".join(part for part, is_named in parts.items() if is_named)
+                assert tree_of(nodes, 9) == unseen.pop(reading)[1][0]
+                assert {node["in_true_tree"] for node in nodes} <= {True, False}
+    assert not unseen
 
 
 def test_two_directions_have_a_trace_each_of_each_formula():
@@ -110,7 +121,8 @@ def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
         words = trace["words"]
         assert [trace["tokens"][word] for word in words] == sentence.words
         assert not {"(", ")"} & set(sentence.words)
-        [nodes] = induced_trees(trace)
+        nodes = induced_trees(trace)[0]
+        assert len(induced_trees(trace)) == (2 if name == "onlstm" else 1)
         assert keep_leaves(tree_of(nodes, len(trace["tokens"])), words) == tree
         true = {(words[first], words[last]) for first, last in spans(sentence.tree)}
         assert {(node["first"], node["last"]) for node in trace["true_nodes"]} == true
@@ -119,10 +131,10 @@ def test_the_two_formulas_of_a_pair_have_words_between_their_parentheses(name):
         assert RELATIONS[trace["answer"]["true"]] == "#"
 
 
-def sentiment_model(name="ordered-memory"):
+def sentiment_model(name="ordered-memory", **options):
     trees = generate(3, seed=1)
     words = sorted({word.lower() for tree in trees for word in tree.words})
-    config = SentimentConfig(vectors=("none",), classes=5, **TINY | {"model": name})
+    config = SentimentConfig(vectors=("none",), classes=5, **TINY | {"model": name} | options)
     return SentimentModel(config, WordEmbedding(words, 6, learned=True)), trees
 
 
@@ -139,22 +151,35 @@ def test_the_root_has_the_value_of_the_answer_with_any_number_of_slots(num_slots
     assert root["value"] == pytest.approx(expected, abs=6e-4)
 
 
-@pytest.mark.parametrize("name", ["ordered-memory", "onlstm"])
-def test_every_node_has_the_value_of_its_words(name):
-    model, trees = sentiment_model(name)
+@pytest.mark.parametrize(
+    ("name", "options", "directions", "readings"),
+    [
+        ("ordered-memory", {}, 1, 1),
+        ("ordered-memory", {"bidirectional": True}, 2, 1),
+        ("onlstm", {}, 1, 2),
+        ("onlstm", {"bidirectional": True, "num_layers": 2}, 2, 4),
+    ],
+)
+def test_every_node_has_the_value_of_its_words(name, options, directions, readings):
+    model, trees = sentiment_model(name, **options)
     data = PhraseData(trees, sentences(trees, 5))
-    [trace] = example_traces(model, data, 2)
+    traces = example_traces(model, data, 2)
     [sentence] = data.sentences(2)
-    values = model.node_values(sentence, predict_example(model, data, 2).trees[0])
-    [nodes] = induced_trees(trace)
-    for node in nodes:
-        assert node["value"] == pytest.approx(values[node["first"], node["last"]], abs=6e-4)
-    for node in trace["true_nodes"]:
-        assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
-    for place in range(len(sentence.words)):
-        assert trace["token_values"][place] == pytest.approx(values[place, place], abs=6e-4)
-        assert trace["true_token_values"][place] == (trees[2].labels[place, place] - 2) / 2
-    assert trace["answer"]["true"] == trees[2].label
+    size = len(sentence.words)
+    assert len(traces) == directions
+    for trace in traces:
+        induced = induced_trees(trace)
+        assert len(induced) == readings
+        for nodes in induced:
+            values = model.node_values(sentence, tree_of(nodes, size))
+            for node in nodes:
+                assert node["value"] == pytest.approx(values[node["first"], node["last"]], abs=6e-4)
+        for node in trace["true_nodes"]:
+            assert node["value"] == (trees[2].labels[node["first"], node["last"]] - 2) / 2
+        for place in range(size):
+            assert trace["token_values"][place] == pytest.approx(values[place, place], abs=6e-4)
+            assert trace["true_token_values"][place] == (trees[2].labels[place, place] - 2) / 2
+        assert trace["answer"]["true"] == trees[2].label
 
 
 @pytest.mark.parametrize("name", ["lstm", "gold-tree-lstm"])

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from ordered_memory.trace import add_true_tree, read_tree, to_json
+from ordered_memory.trace import add_true_tree, read_distances, read_tree, to_json
 from ordered_memory.tree_recovery import from_attention
 from tasks.classifiers.evaluation import predict_example
 from tasks.listops.__main__ import main as listops
 from tasks.listops.model import ListOpsModel
 from tasks.parsing.__main__ import main as parsing
-from tasks.reporting.traces import answer_text, summary_text
+from tasks.reporting.traces import answer_text, explanation, summary_text
 from tests.commands import MAIN
 from tests.tasks.reporting.pages import embedded
 from tests.traces import tree_of
@@ -73,6 +73,26 @@ def test_a_language_model_has_distances_and_no_true_tree(small_runs, capsys):
     assert not {"answer", "true_nodes", "nodes"} & trace.keys()
     assert parsing(command) == 0
     assert capsys.readouterr().out == "3 tokens; distances of layer 1, layer 2\n"
+
+
+@pytest.mark.parametrize(("layer", "verdict"), [("layer 1", ""), ("layer 2", "not ")])
+def test_the_summary_is_about_the_tree_that_counts(layer, verdict):
+    trace = read_distances(torch.tensor([[9.0, 1.0, 5.0], [9.0, 5.0, 1.0]]), ["a", "b", "c"])
+    add_true_tree(trace, ((0, 1), 2))
+    assert summary_text([trace]) == "3 tokens; distances of layer 1, layer 2"
+    trace["default_tree"] = {"layer": layer, "decoding": "unbiased"}
+    told = f"; the induced tree is {verdict}the true one"
+    assert summary_text([trace]) == f"3 tokens; distances of layer 1, layer 2{told}"
+
+
+def test_the_distances_of_the_backward_direction_are_explained():
+    forward, backward = (
+        read_distances(torch.rand(1, 3), ["a", "b", "c"], direction=direction)
+        for direction in ("forward", "backward")
+    )
+    assert "ends before it" in explanation([forward])
+    assert "begins after" not in explanation([forward])
+    assert "begins after the word" in explanation([forward, backward])
 
 
 def test_a_failed_write_leaves_the_old_file(small_runs, tmp_path, monkeypatch, capsys):
