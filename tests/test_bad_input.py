@@ -137,7 +137,7 @@ def checkpoints():
         *rows("listops", "classifiers"),
         *rows("listops", "training"),
         *(row for task in TINY for row in rows(task, "every_task")),
-        *(row for task in READERS for row in rows(task, task)),
+        *(row for task in (*READERS, "predictions") for row in rows(task, task)),
         *checkpoints(),
     ],
 )

@@ -23,16 +23,12 @@ from tasks.classifiers.classifier import Classifier
 from tasks.logic.data import Dataset
 from tasks.logic.formulas import decode
 from tasks.runs.command_line import run as command_line
-from tasks.runs.command_options import json_line
 
 ROOT = Path(__file__).parents[1]
 OWN_TASK = ROOT / "examples" / "own_task.py"
 OWN_ENCODER = ROOT / "examples" / "own_encoder.py"
 """tests/tasks/classifiers/test_own_encoder.py runs it."""
-SIGNIFICANCE = ROOT / "examples" / "significance.py"
-SELF_F1 = ROOT / "examples" / "self_f1.py"
-CONSENSUS = ROOT / "examples" / "consensus.py"
-OF_FILES = {OWN_TASK, OWN_ENCODER, SIGNIFICANCE, SELF_F1, CONSENSUS}
+OF_FILES = {OWN_TASK, OWN_ENCODER}
 """Examples that need files."""
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - OF_FILES)
 NOTEBOOK = ROOT / "examples" / "trees.ipynb"
@@ -55,102 +51,6 @@ def run(example, *arguments):
 def test_an_example_is_short_and_runs(example):
     assert len(example.read_text().splitlines()) < 80
     assert re.search(ENDS.get(example.stem, "\n$"), run(example, *ARGUMENTS.get(example.stem, [])))
-
-
-def test_the_p_value_of_mcnemars_test_sums_all_outcomes_that_are_as_unlikely():
-    mcnemar = runpy.run_path(str(SIGNIFICANCE))["mcnemar"]
-    for first, second in itertools.product(range(6), repeat=2):
-        counts = [sum(sides) for sides in itertools.product((0, 1), repeat=first + second)]
-        unlikely = sum(abs(2 * count - first - second) >= abs(first - second) for count in counts)
-        assert mcnemar(first, second) == pytest.approx(unlikely / len(counts))
-    assert mcnemar(20_000, 20_000) == 1
-    assert mcnemar(3_500, 3_000) == pytest.approx(5.9e-10, rel=0.01)
-
-
-def test_two_models_are_compared_on_the_same_examples_alone(tmp_path):
-    def write(name, predictions, text="a"):
-        rows = [{"texts": [text], "label": "x", "prediction": prediction} for prediction in predictions]
-        (tmp_path / name).write_text("".join(map(json_line, rows)), encoding="utf-8")
-        return str(tmp_path / name)
-
-    first, second = write("a", "xxxxy", "a\u2028"), write("b", "xyyyx", "a\u2028")
-    with pytest.raises(SystemExit, match=r"significance\.py a\.jsonl b\.jsonl"):
-        run(SIGNIFICANCE, first)
-    printed = run(SIGNIFICANCE, first, second)
-    assert f"{first}: accuracy 0.8000 on 5 examples" in printed
-    assert f"{second}: accuracy 0.4000 on 5 examples" in printed
-    assert "only the first is right: 3; only the second: 1" in printed
-    assert "p = 0.625" in printed
-    for other in (write("c", "xxxxy", "b"), write("d", "xxxx", "a\u2028")):
-        with pytest.raises(SystemExit, match="predictions for different examples"):
-            run(SIGNIFICANCE, first, other)
-    empty = write("e", "")
-    with pytest.raises(SystemExit, match="e is empty"):
-        run(SIGNIFICANCE, empty, empty)
-
-
-@pytest.mark.parametrize("content", [b"\x88\0", b"{\n", b'{"texts": ["a"], "prediction": "x"}\n', b"[1]\n"])
-def test_a_file_of_something_else_than_labeled_predictions_is_named(content, tmp_path):
-    (tmp_path / "a").write_bytes(content)
-    with pytest.raises(SystemExit, match="a: not what `evaluate --predictions` of a classifier"):
-        run(SIGNIFICANCE, str(tmp_path / "a"), str(tmp_path / "a"))
-
-
-def test_trees_of_runs_are_compared_with_each_other(tmp_path):
-    def write(name, *texts):
-        path = tmp_path / name
-        path.write_text(
-            "".join(json_line({"texts": ["a"], "trees": [text]}) for text in texts), encoding="utf-8"
-        )
-        return str(path)
-
-    left = write("a", "( ( a b ) c )", "x", "( ( ( a b ) c ) d )")
-    mixed = write("b", "( a ( b c ) )", "x", "( ( ( a b ) c ) d )")
-    right = write("c", "( a ( b c ) )", "x", "( a ( b ( c d ) ) )")
-    printed = run(SELF_F1, left, mixed, right)
-    corpus, sentence = printed.split("F1 of 2 trees over 3 words or more, ")[1:]
-    assert re.findall(r"\.\d{4}", corpus)[:4] == [".8000", ".4000", ".6000", ".6000"]  # of 5 spans each
-    assert re.findall(r"\.\d{4}", sentence)[:4] == [".5000", ".0000", ".5000", ".3333"]
-    assert run(SELF_F1, left, left).count("self-F1: 1.0000\n") == 2
-    other = write("d", "( a ( b d ) )", "x", "( a ( b ( c d ) ) )")
-    with pytest.raises(SystemExit, match=r"a and .*d are predictions for different examples"):
-        run(SELF_F1, left, other)
-    with pytest.raises(SystemExit, match="e: no tree over 3 words or more"):
-        run(SELF_F1, write("e", "( a b )"), left)
-    for content in ('{"texts": ["a"]}', '{"trees": {"layer 1": ["( a b )"]}}', '{"trees": null}', "{"):
-        (tmp_path / "f").write_text(content + "\n")
-        with pytest.raises(SystemExit, match=r"f: not what .* writes, with trees"):
-            run(SELF_F1, left, str(tmp_path / "f"))
-    with pytest.raises(SystemExit, match=r"self_f1\.py a\.jsonl b\.jsonl c\.jsonl"):
-        run(SELF_F1, left)
-
-
-def test_the_consensus_is_scored_beside_the_runs(tmp_path):
-    def write(name, rows):
-        (tmp_path / name).write_text("".join(map(json_line, rows)), encoding="utf-8")
-        return str(tmp_path / name)
-
-    left, right, mixed = "( ( ( a b ) c ) d )", "( a ( b ( c d ) ) )", "( ( a b ) ( c d ) )"
-    classifier = [
-        write(name, [{"trees": [tree, "x"], "true_trees": [mixed, "x"]}])
-        for name, tree in (("a", left), ("b", right), ("c", mixed))
-    ]
-    parser = [
-        write(name, [{"trees": {"layer 1, prpn": left, "layer 2, cky": tree}, "true_tree": mixed}])
-        for name, tree in (("d", left), ("e", right), ("f", mixed))
-    ]
-    for files, options in ((classifier, []), (parser, ["--trees", "layer 2, cky"])):
-        corpus, _ = run(CONSENSUS, *files, *options).split("\n\n")
-        f1 = dict(re.findall(r"^ *(\S+) +(\d\.\d{4})", corpus, re.MULTILINE))
-        assert [f1[name] for name in (*files, "consensus")] == ["0.6667", "0.6667", "1.0000", "1.0000"]
-        assert f1["left-branching"] == "0.6667"
-    with pytest.raises(SystemExit, match=r"d: not what .* writes, with trees and true trees"):
-        run(CONSENSUS, *parser)
-    with pytest.raises(SystemExit, match=r"d: not what .* writes, with trees and true trees"):
-        run(CONSENSUS, *parser, "--trees", "layer 3, cky")
-    other = write("g", [{"trees": ["( a b )", "x"], "true_trees": ["( a b )", "x"]}])
-    with pytest.raises(SystemExit, match=r"a and .*g are predictions for different examples"):
-        run(CONSENSUS, *classifier, other)
 
 
 def test_answers_to_equivalent_pairs_are_answers_to_the_pair():

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import reprlib
 import secrets
 import shutil
 import stat
@@ -131,6 +132,37 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
     except (RecursionError, ValueError) as error:  # nested too deeply, or a number with too many digits
         raise UserError(f"{path}: not JSON that can be read ({error})") from None
+
+
+def read_json_lines(
+    path: Path, *, max_bytes: int | None = None, max_line: int | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read a file with a JSON object in each line; empty lines are skipped.
+
+    Args:
+        path: the file; it may be compressed, see `read_text`.
+        max_bytes: maximum size of the text in bytes; None for the default of `read_text`.
+        max_line: maximum size of a line in bytes; None for no maximum.
+    Yields:
+        Where an object stands, for error messages, and the object.
+    Raises:
+        UserError: as `read_text`, or a line is not a JSON object or too long; the message names it.
+    """
+    for number, line in enumerate(read_text(path, max_bytes).split("\n"), start=1):
+        where = f"{path}, line {number}"
+        if max_line is not None and len(line.encode()) > max_line:
+            raise UserError(f"{where}: expected at most {max_line:,} bytes, got more")
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{where}: not JSON ({error})") from None
+        except RecursionError:
+            raise UserError(f"{where}: expected a JSON object, got brackets nested too deep") from None
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
+        yield where, row
 
 
 def is_finite_number(value: Any) -> bool:

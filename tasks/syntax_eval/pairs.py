@@ -12,7 +12,6 @@ Marvin and Linzen published a pickle for each case: a dictionary from keys to li
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import pickletools
 import re
@@ -24,8 +23,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tasks.runs.errors import UserError
+from tasks.runs.files import read_json_lines
 from tasks.runs.options import check_text
-from tasks.runs.text_files import read_content, read_text, uncompressed_name, without_copies
+from tasks.runs.text_files import read_content, uncompressed_name, without_copies
 
 FORMATS = (("good", "bad"), ("sentence_good", "sentence_bad"))
 JSON_LINES, PICKLE = ".jsonl", ".pickle"
@@ -111,12 +111,8 @@ def _read_file(path: Path) -> Iterator[MinimalPair]:
         yield from _read_pickle(path, name.removesuffix(PICKLE))
         return
     stem = name.removesuffix(JSON_LINES)
-    for number, line in enumerate(read_text(path, MAX_BYTES).split("\n"), start=1):
-        where = f"{path}, line {number}"
-        if len(line.encode()) > MAX_LINE:
-            raise UserError(f"{where}: expected at most {MAX_LINE:,} bytes, got more")
-        if line.strip():
-            yield _parse(line, stem, where)
+    for where, record in read_json_lines(path, max_bytes=MAX_BYTES, max_line=MAX_LINE):
+        yield _pair(record, stem, where)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -144,18 +140,6 @@ def _read_pickle(path: Path, stem: str) -> Iterator[MinimalPair]:
                 raise UserError(f"{where}: expected two or three sentences, got {reprlib.repr(sentences)}")
             names = ("good", "bad") if len(sentences) == 2 else ("good", "intrusive", "bad")
             yield _pair(dict(zip(names, sentences, strict=True)) | {"key": key}, stem, where)
-
-
-def _parse(line: str, stem: str, where: str) -> MinimalPair:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{where}: not JSON ({error})") from None
-    except RecursionError:
-        raise UserError(f"{where}: expected a JSON object of strings, got brackets nested too deep") from None
-    if not isinstance(record, dict):
-        raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(record)}")
-    return _pair(record, stem, where)
 
 
 def _pair(record: dict[str, Any], stem: str, where: str) -> MinimalPair:

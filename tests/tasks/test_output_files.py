@@ -13,6 +13,7 @@ COMMANDS = [
     ("logic", 'predict "a" "( not a )" --checkpoint {0} --heat-map {0}', "logic"),
     ("sst", 'predict "a film" --checkpoint {0} --heat-map {0}', "sst"),
     ("listops", "predict-file {0} --output {0}", "listops"),
+    ("predictions", "compare other {0} --json {0}", "listops"),
     ("parsing", 'parse "the dog" --checkpoint {0} --plot {0}', "language_model"),
     ("parsing", "evaluate --checkpoint {0} --output {0}", "language_model"),
     ("parsing", "trees {0} --output {0}", "language_model"),

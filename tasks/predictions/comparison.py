@@ -1,0 +1,118 @@
+"""Compare runs with each other: scores, significance tests, agreement and consensus of their trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from ordered_memory.baseline_trees import random_trees
+from ordered_memory.consensus import consensus_trees
+from ordered_memory.span_f1 import CONVENTIONS, read_spans, score_spans
+from tasks.predictions.reading import ACCURACY, F1, Measure, Run, f1_statistics
+from tasks.predictions.significance import DRAWS, Floats, mcnemar_test, randomization_test
+from tasks.runs.errors import UserError
+
+CONSENSUS = "consensus"
+FEWEST_RUNS = 3
+"""The consensus of two runs has the trees of the first."""
+FEWEST_WORDS = 3
+"""All binary trees over fewer words are the same, so they say nothing about agreement."""
+MCNEMAR = "McNemar's exact test"
+RANDOMIZATION = f"paired randomization test, {DRAWS:,} draws"
+
+
+def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
+    """Compare two runs or more.
+
+    Args:
+        runs: their names must differ.
+    Returns:
+        JSON values: "runs", their names; "examples" and "sentences", the numbers of examples and of sentences
+        with trees that are scored; "scores", values by measure and run; "scored", how many examples or
+        sentences they are of, which are those that all runs score; "tests", a significance test for each
+        pair of runs and measure; and "agreement", if there are trees: F1 between the trees of any two runs by
+        convention, its mean (self-F1), and the mean with random trees.
+    Raises:
+        UserError: the runs are predictions for different examples, or have neither scores nor trees.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        if run.examples != first.examples or (run.trees and first.trees and run.sentences != first.sentences):
+            raise UserError(f"{first.name} and {run.name} are predictions for different examples")
+    measures = [measure for measure in first.statistics if all(measure in run.statistics for run in runs)]
+    has_trees = all(run.trees for run in runs)
+    if not measures and not has_trees:
+        raise UserError("these predictions have neither labels nor trees in common to compare")
+    statistics = {measure: _of_all(measure, runs) for measure in measures}
+    scores = {
+        measure.name: {name: float(measure.of_sums(values.sum(0))) for name, values in rows.items()}
+        for measure, rows in statistics.items()
+    }
+    if len(runs) >= FEWEST_RUNS and has_trees and first.true_trees:
+        trees = consensus_trees([run.trees for run in runs])
+        for convention in CONVENTIONS:
+            of_consensus = F1[convention].of_sums(f1_statistics(trees, first.true_trees, convention).sum(0))
+            scores[F1[convention].name][CONSENSUS] = float(of_consensus)
+    return {
+        "runs": [run.name for run in runs],
+        "examples": len(first.examples),
+        "sentences": len(first.trees) if has_trees else 0,
+        "scores": scores,
+        "scored": {measure.name: len(rows[first.name]) for measure, rows in statistics.items()},
+        "tests": [
+            _test(measure, *pair)
+            for measure, rows in statistics.items()
+            for pair in combinations(rows.items(), 2)
+        ],
+        "agreement": _agreement(runs) if has_trees else {},
+    }
+
+
+def _of_all(measure: Measure, runs: Sequence[Run]) -> dict[str, Floats]:
+    """The statistics of each run, of the examples that all runs score."""
+    scored = np.logical_and.reduce([run.statistics[measure][:, 1] > 0 for run in runs])
+    if not scored.any():
+        raise UserError(f"no example is scored for {' and '.join(run.name for run in runs)}")
+    return {run.name: run.statistics[measure][scored] for run in runs}
+
+
+def _test(measure: Measure, one: tuple[str, Floats], other: tuple[str, Floats]) -> dict[str, Any]:
+    (first_name, first), (second_name, second) = one, other
+    values = [float(measure.of_sums(statistics.sum(0))) for statistics in (first, second)]
+    row = {
+        "measure": measure.name,
+        "first": first_name,
+        "second": second_name,
+        "difference": values[0] - values[1],
+    }
+    if measure != ACCURACY:
+        return {**row, "p": randomization_test(first, second, measure.of_sums), "test": RANDOMIZATION}
+    only_first = int((first[:, 0] > second[:, 0]).sum())
+    only_second = int((first[:, 0] < second[:, 0]).sum())
+    counts = {"only_first_right": only_first, "only_second_right": only_second}
+    return {**row, **counts, "p": mcnemar_test(only_first, only_second), "test": MCNEMAR}
+
+
+def _agreement(runs: Sequence[Run]) -> dict[str, Any]:
+    sizes = [len(words) for words in runs[0].sentences]
+    kept = [i for i, size in enumerate(sizes) if size >= FEWEST_WORDS]
+    if not kept:
+        return {}
+    spans = {run.name: read_spans([run.trees[i] for i in kept]) for run in runs}
+    random = read_spans(random_trees([sizes[i] for i in kept], seed=1))
+    found: dict[str, Any] = {"sentences": len(kept)}
+    for convention in CONVENTIONS:
+        pairs = [
+            {"first": first, "second": second, "f1": score_spans(spans[first], spans[second], convention).f1}
+            for first, second in combinations(spans, 2)
+        ]
+        with_random = [score_spans(random, trees, convention).f1 for trees in spans.values()]
+        found[str(convention)] = {
+            "pairs": pairs,
+            "self_f1": float(np.mean([pair["f1"] for pair in pairs])),
+            "random": float(np.mean(with_random)),
+        }
+    return found
