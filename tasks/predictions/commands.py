@@ -24,14 +24,15 @@ from tasks.runs.errors import UserError
 @dataclass(kw_only=True)
 class CompareConfig(ResultsConfig):
     """Compare the predictions of runs for the same examples. Which run is better, and is the difference
-    significant? Do they find the same trees? With three runs or more: is their consensus better?"""
+    significant? Is the ensemble of all runs better? Do they find the same trees? With three runs or more: is
+    the consensus of their trees better?"""
 
     files: Annotated[list[Path], tyro.conf.Positional]
     """Files that `evaluate --predictions` wrote, of any task. They may be compressed (.gz, .bz2, .xz)."""
     trees: tuple[str, ...] = ()
     """Which trees of each sentence to compare, where there are several: of tasks.parsing a layer and an
     algorithm such as "layer 2, unbiased", of other tasks "model" or a name in `other_trees`. If several are
-    named, they are compared with each other, too. By default those of the model."""
+    named, they are compared with each other, and answers are not. By default those of the model."""
 
 
 def _compare(config: CompareConfig) -> None:

@@ -15,7 +15,7 @@ from tasks.predictions.reading import ACCURACY, F1, Measure, Run, f1_statistics
 from tasks.predictions.significance import DRAWS, Floats, mcnemar_test, randomization_test
 from tasks.runs.errors import UserError
 
-CONSENSUS = "consensus"
+ENSEMBLE, CONSENSUS = "ensemble", "consensus"
 FEWEST_RUNS = 3
 """The consensus of two runs has the trees of the first."""
 FEWEST_WORDS = 3
@@ -51,6 +51,9 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
         measure.name: {name: float(measure.of_sums(values.sum(0))) for name, values in rows.items()}
         for measure, rows in statistics.items()
     }
+    classes = {frozenset(values) for run in runs for values in run.probabilities}
+    if ACCURACY in statistics and all(run.probabilities for run in runs) and len(classes) == 1:
+        scores[ACCURACY.name][ENSEMBLE] = _accuracy_of_ensemble(runs)
     if len(runs) >= FEWEST_RUNS and has_trees and first.true_trees:
         trees = consensus_trees([run.trees for run in runs])
         for convention in CONVENTIONS:
@@ -69,6 +72,15 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
         ],
         "agreement": _agreement(runs) if has_trees else {},
     }
+
+
+def _accuracy_of_ensemble(runs: Sequence[Run]) -> float:
+    """How often the class with the highest mean probability is right."""
+    right: list[bool] = []
+    for (_, label), *of_runs in zip(runs[0].examples, *(run.probabilities for run in runs), strict=True):
+        total = {name: sum(values[name] for values in of_runs) for name in of_runs[0]}
+        right.append(max(total, key=total.__getitem__) == label)
+    return sum(right) / len(right)
 
 
 def _of_all(measure: Measure, runs: Sequence[Run]) -> dict[str, Floats]:

@@ -58,6 +58,7 @@ class Run(NamedTuple):
         examples: what they are predictions for, n JSON values. Only runs with the same examples can be
             compared.
         statistics: numerator and denominator of each measure, (n, 2).
+        probabilities: of a classifier, those of each class for each example.
         sentences: the words of each sentence with trees.
         trees: the trees of these sentences.
         true_trees: their true trees, if they are known.
@@ -66,6 +67,7 @@ class Run(NamedTuple):
     name: str
     examples: Sequence[Any]
     statistics: Mapping[Measure, Floats]
+    probabilities: Sequence[Mapping[str, float]] = ()
     sentences: Sequence[Sequence[str]] = ()
     trees: Sequence[Tree] = ()
     true_trees: Sequence[Tree] = ()
@@ -120,11 +122,13 @@ def _read_answers(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) 
     labeled = all("label" in row for row in rows)
     examples = [[row["texts"], row.get("label")] for row in rows]
     right = [[float(row["prediction"] == row["label"]), 1.0] for row in rows] if labeled else []
-    statistics = {ACCURACY: np.array(right)} if labeled else {}
+    answers_count = len(names) < 2  # otherwise trees of the same answers are compared
+    statistics = {ACCURACY: np.array(right)} if labeled and answers_count else {}
+    probabilities = [row["probabilities"] for row in rows] if answers_count else []
     if not all("trees" in row for row in rows):
         if names:
             raise UserError(f"{path}: the model induces no trees")
-        return [Run("", examples, statistics)]
+        return [Run("", examples, statistics, probabilities)]
     true = [text for row in rows for text in row.get("true_trees", [])]
     return [
         _with_trees(
@@ -137,7 +141,7 @@ def _read_answers(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) 
                 for text in _entry({MODEL: row["trees"]} | row.get("other_trees", {}), name, path)
             ],
             true,
-        )
+        )._replace(probabilities=probabilities)
         for name in names or [MODEL]
     ]
 
@@ -205,7 +209,8 @@ def _with_trees(
             **statistics,
             **{F1[convention]: f1_statistics(trees, true_trees, convention) for convention in CONVENTIONS},
         }
-    return Run(name, examples, statistics, [parsed[i][1] for i in kept], trees, true_trees)
+    sentences = [parsed[i][1] for i in kept]
+    return Run(name, examples, statistics, sentences=sentences, trees=trees, true_trees=true_trees)
 
 
 def f1_statistics(trees: Sequence[Tree], true_trees: Sequence[Tree], convention: Convention) -> Floats:

@@ -7,11 +7,15 @@ from typing import Any
 
 from ordered_memory.span_f1 import ONE_TOKEN, fraction_text
 from tasks.formatting.tables import count_text, number, text_table, wrap
-from tasks.predictions.comparison import CONSENSUS, RANDOMIZATION
+from tasks.predictions.comparison import CONSENSUS, ENSEMBLE, RANDOMIZATION
 from tasks.predictions.comparison import FEWEST_WORDS as FEWEST_AGREEING
 from tasks.predictions.reading import ACCURACY, FEWEST_WORDS, PERPLEXITY
 from tasks.predictions.significance import DRAWS
 
+NOTES = {
+    ENSEMBLE: "Ensemble: the class with the highest mean probability.",
+    CONSENSUS: "Consensus: for each sentence the binary tree that agrees most with those of the runs.",
+}
 SEVERAL_TESTS = "The p-values are not corrected for the number of tests."
 SIGNED = "Differences are the first run minus the second."
 
@@ -35,12 +39,9 @@ def results_text(results: Mapping[str, Any], width: int | None = None) -> str:
             for name in names
         ]
         parts.append(text_table(["", *scores], rows, width))
-        if CONSENSUS in names:
-            about = (
-                f"{CONSENSUS.capitalize()}: for each sentence the binary tree that agrees most with those of "
-                f"the runs. {ONE_TOKEN}"
-            )
-            parts.append("\n".join(wrap(about, width)))
+        notes = [text for name, text in NOTES.items() if name in names]
+        notes += [ONE_TOKEN] if results["sentences"] else []
+        parts += ["\n".join(wrap(" ".join(notes), width))] if notes else []
     if (scored := results["scored"].get(ACCURACY.name, results["examples"])) < results["examples"]:
         parts.append(f"Accuracy is that of the {count_text(scored, 'example')} that all runs score.")
     for measure in scores:

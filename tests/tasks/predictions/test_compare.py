@@ -14,6 +14,7 @@ from tasks.syntax_eval.__main__ import main as syntax_eval
 from tests.commands import MAIN
 
 CORPUS_F1, SENTENCE_F1 = (f"F1, {convention}" for convention in (CORPUS_LEVEL, SENTENCE_LEVEL))
+ANSWER = b'{"texts": ["a"], "prediction": "x", "probabilities": {"x": 1.0}'
 LEFT, RIGHT, MIXED = "( ( ( a b ) c ) d )", "( a ( b ( c d ) ) )", "( ( a b ) ( c d ) )"
 
 
@@ -57,12 +58,21 @@ def refused(capsys):
 
 def test_accuracies_differ_by_the_examples_that_one_run_alone_gets_right(write, compare):
     def answers(name, *given):
-        return write(name, [{"texts": ["a\u2028"], "label": "x", "prediction": answer} for answer in given])
+        """x and y with probabilities of 0.6, X and Y with 0.9."""
+        rows = []
+        for answer in given:
+            best = 0.9 if answer.isupper() else 0.6
+            probabilities = {other: best if other == answer.lower() else 1 - best for other in "yx"}
+            row = {"texts": ["a\u2028"], "label": "x", "prediction": answer.lower()}
+            rows.append(row | {"probabilities": probabilities})
+        return write(name, rows)
 
-    results, printed = compare(answers("a", *"xxxxy"), answers("b", *"xyyyx"))
+    results, printed = compare(answers("a", *"xXxXy"), answers("b", *"xyYyx"))
     assert results["runs"] == ["a", "b"]
     assert results["examples"] == 5
-    assert results["scores"] == {"accuracy": {"a": 0.8, "b": 0.4}}
+    # In the last example the mean probabilities are equal; max() takes the first class.
+    assert results["scores"] == {"accuracy": {"a": 0.8, "b": 0.4, "ensemble": 0.6}}
+    assert "Ensemble: the class with the highest mean probability." in printed
     [test] = results["tests"]
     assert (test["only_first_right"], test["only_second_right"]) == (3, 1)
     assert (test["difference"], test["p"]) == (pytest.approx(0.4), 0.625)
@@ -88,6 +98,7 @@ def test_trees_are_scored_compared_and_joined(write, compare):
                     "texts": ["s", "t"],
                     "label": "x",
                     "prediction": "x",
+                    "probabilities": {"x": 1.0},
                     "trees": [tree, "d"],
                     "other_trees": {"unbiased": [LEFT, "d"], "layer 1": [RIGHT, "d"]},
                     "true_trees": [MIXED, "d"],
@@ -98,6 +109,7 @@ def test_trees_are_scored_compared_and_joined(write, compare):
     ]
     results, printed = compare(*files)
     assert results["sentences"] == 1
+    assert results["scores"]["accuracy"] == {"a": 1, "b": 1, "c": 1, "ensemble": 1}
     corpus = results["scores"][CORPUS_F1]
     assert corpus == {"a": pytest.approx(2 / 3), "b": pytest.approx(2 / 3), "c": 1, "consensus": 1}
     assert results["scores"][SENTENCE_F1] == {"a": 0.5, "b": 0.5, "c": 1, "consensus": 1}
@@ -111,13 +123,15 @@ def test_trees_are_scored_compared_and_joined(write, compare):
     assert named["agreement"][str(CORPUS_LEVEL)]["self_f1"] == 1
     within, _ = compare(files[2], "--trees", "model", "unbiased", "layer 1", "model")
     assert within["runs"] == ["c: model", "c: unbiased", "c: layer 1"]
+    assert "accuracy" not in within["scores"]  # the answers are the same
     assert within["scores"][SENTENCE_F1]["c: unbiased"] == 0.5
     assert within["scores"][SENTENCE_F1]["consensus"] == 1
 
 
 def test_trees_of_all_sentences_count_at_corpus_level(write, compare):
     def trees(name, *texts):
-        return write(name, [{"texts": ["a"], "prediction": "x", "trees": [text]} for text in texts])
+        answer = {"texts": ["a"], "prediction": "x", "probabilities": {"x": 1.0}}
+        return write(name, [answer | {"trees": [text]} for text in texts])
 
     files = [
         trees("a", "( ( a b ) c )", "x", LEFT),
@@ -210,7 +224,7 @@ def test_the_scores_of_a_run_are_those_of_its_evaluation(task, small_runs, compa
 
 
 def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
-    answer = {"texts": ["a"], "label": "x", "prediction": "x"}
+    answer = {"texts": ["a"], "label": "x", "prediction": "x", "probabilities": {"x": 1.0}}
     a, b = (write(name, [answer]) for name in "ab")
     assert "give the files of predictions" in refused()
     assert "expected predictions of two runs or more, got one: a" in refused(a)
@@ -224,11 +238,8 @@ def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
         assert f"a and {name} are predictions for different examples" in refused(a, write(name, rows))
     assert "the model induces no trees" in refused(a, b, "--trees", "model")
     assert "--trees is for predictions with trees" in refused(tmp_path / "f", "--trees", "model")
-    unlabeled = (
-        write("g", [{"texts": ["a"], "prediction": "x"}]),
-        write("h", [{"texts": ["a"], "prediction": "x"}]),
-    )
-    assert "neither labels nor trees" in refused(*unlabeled)
+    unlabeled = {name: value for name, value in answer.items() if name != "label"}
+    assert "neither labels nor trees" in refused(*(write(name, [unlabeled]) for name in "gh"))
     assert "i: no such file" in refused(a, tmp_path / "i")
     parse = write("j", [{"words": ["a"], "true_tree": MIXED, "trees": {"layer 1": LEFT, "layer 2": LEFT}}])
     assert "several trees for each sentence: --trees must name 'layer 1' or 'layer 2'" in refused(parse)
@@ -244,9 +255,10 @@ def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
         (b"[1]\n", "line 1: expected a JSON object"),
         (b'{"texts": ["a"]}\n', "not what"),
         (b'{"prediction": "x"}\n', "not what"),
-        (b'{"texts": ["a"], "prediction": "x", "trees": null}\n', "not what"),
-        (b'{"texts": ["a"], "prediction": "x", "trees": ["( a"]}\n', "not what"),
-        (b'{"texts": ["a"], "prediction": "x", "trees": ["( a b )"], "true_trees": []}\n', "one"),
+        (ANSWER + b"}\n", "expected predictions of two runs or more"),
+        (ANSWER + b', "trees": null}\n', "not what"),
+        (ANSWER + b', "trees": ["( a"]}\n', "not what"),
+        (ANSWER + b', "trees": ["( a b )"], "true_trees": ["a", "b"]}\n', "not what"),
         (b'{"words": 5, "log_probabilities": null}\n', "not what"),
         (b'{"words": ["a"], "log_probabilities": [NaN]}\n', "not what `evaluate --predictions` writes"),
         (b'{"words": ["a"], "true_tree": "a", "trees": ["a"]}\n', "not what"),
