@@ -27,6 +27,8 @@ STOP_BELOW = 0.01
 EPSILON = 1e-8
 """ε, which bounds the gradients. Without it, those of the existential probabilities are as large as the ratio
 of the s of neighbors, and the product over the steps overflows when decisions are far apart."""
+JOIN_FROM = 0.5
+"""A node is joined with its right neighbor when its c of all steps until then add up to this."""
 HALT_PENALTY = 0.01
 """Weight of the penalty for sequences that do not halt by themselves."""
 
@@ -38,11 +40,13 @@ class Nodes(NamedTuple):
         values: r, (B, S, D).
         existence: e, the existential probability, (B, S); 0 for padding.
         composed: l, the probability that the last step composed a node with its left neighbor, (B, S).
+        vanished: c, the probability that the last step composed a node with its right neighbor, (B, S).
     """
 
     values: Tensor
     existence: Tensor
     composed: Tensor
+    vanished: Tensor
 
 
 class CRvNN(nn.Module):
@@ -62,6 +66,8 @@ class CRvNN(nn.Module):
     m is the maximum of 1 and all s of the sequence, and ε is `EPSILON`. The cell is the Gated Recursive Cell
     with gelu instead of relu; f and g are learned vectors. A sequence halts when no token but the last exists
     with a probability above `STOP_BELOW`, or else after n steps. Its summary is the r of the last token.
+
+    In evaluation mode the encoder also gives trees (`read_merges`).
 
     Args:
         input_size: E.
@@ -93,7 +99,8 @@ class CRvNN(nn.Module):
             lengths: (B,) int64, at least 1.
         Returns:
             Summaries, (B, D), and the penalty of each sequence, (B,): 0 if it halted by itself, else
-            `HALT_PENALTY` times -log(e_n / Σ_i e_i) over its tokens.
+            `HALT_PENALTY` times -log(e_n / Σ_i e_i) over its tokens. In evaluation mode also merges, unless
+            steps are computed again.
         """
         lengths = copy_to(lengths, embedded.device)
         positions = torch.arange(embedded.shape[1] + 2, device=embedded.device)
@@ -104,11 +111,13 @@ class CRvNN(nn.Module):
             self.norm(self.projection(self._augment(embedded, positions == end))),
             existence,
             torch.zeros_like(existence),
+            torch.zeros_like(existence),
         )
         may_vanish = is_token & (positions < end - 1)  # the last token stays
         steps = range(embedded.shape[1])
+        decisions: list[Tensor] = []
         if self.recompute_every is None or not torch.is_grad_enabled():
-            nodes = self._take_steps(steps, nodes, lengths, is_token, may_vanish)
+            nodes = self._take_steps(steps, nodes, lengths, is_token, may_vanish, decisions)
         else:
             for first in steps[:: self.recompute_every]:
                 segment = steps[first : first + self.recompute_every]
@@ -119,12 +128,25 @@ class CRvNN(nn.Module):
         total_existence = (nodes.existence * is_token).sum(1)
         penalty = (total_existence / nodes.existence[rows, lengths]).log()
         unfinished = _unfinished(nodes.existence, is_token)
-        return Encoded(nodes.values[rows, lengths], penalty=HALT_PENALTY * penalty * unfinished)
+        return Encoded(
+            nodes.values[rows, lengths],
+            merges=read_merges(torch.stack(decisions), lengths) if decisions else None,
+            penalty=HALT_PENALTY * penalty * unfinished,
+        )
 
     def _take_steps(
-        self, steps: range, nodes: Nodes, lengths: Tensor, is_token: Tensor, may_vanish: Tensor
+        self,
+        steps: range,
+        nodes: Nodes,
+        lengths: Tensor,
+        is_token: Tensor,
+        may_vanish: Tensor,
+        decisions: list[Tensor] | None = None,
     ) -> Nodes:
-        """Take these steps with the sequences that have not halted."""
+        """Take these steps with the sequences that have not halted.
+
+        In evaluation mode c of each step, (B, T - 1), is appended to `decisions`.
+        """
         for step in steps:
             rows = (_unfinished(nodes.existence, is_token) & (step < lengths)).nonzero().squeeze(1)
             if not len(rows):
@@ -132,6 +154,9 @@ class CRvNN(nn.Module):
             running = Nodes(*(tensor.index_select(0, rows) for tensor in nodes))
             stepped = self.step(running, may_vanish[rows])
             nodes = Nodes(*(old.index_copy(0, rows, new) for old, new in zip(nodes, stepped, strict=True)))
+            if decisions is not None and not self.training:
+                without_others = torch.zeros_like(nodes.vanished).index_copy(0, rows, stepped.vanished)
+                decisions.append(without_others[:, 1:-2])
         return nodes
 
     def step(self, nodes: Nodes, may_vanish: Tensor) -> Nodes:
@@ -141,7 +166,7 @@ class CRvNN(nn.Module):
             nodes: before the step.
             may_vanish: all tokens except the last of each sequence, (B, S) bool.
         """
-        values, existence, composed = nodes
+        values, existence, composed, _ = nodes
         neighbors = find_neighbors(existence)
         # L r and R r, (B, 2, S, D), then L L r and R R r
         near = (neighbors.flatten(1, 2) @ values).unflatten(1, (2, -1))
@@ -169,6 +194,7 @@ class CRvNN(nn.Module):
             values.flatten(0, 1).index_copy(0, parent_places, mixed).view_as(values),
             existence * (1 - chosen),
             composing.to(existence.dtype),
+            chosen.to(existence.dtype),
         )
 
     def cell(self, left: Tensor, right: Tensor) -> Tensor:
@@ -188,6 +214,34 @@ class CRvNN(nn.Module):
         start = self.start.expand(len(embedded), 1, -1)
         tokens = torch.cat([start, embedded, torch.zeros_like(start)], dim=1)
         return torch.where(is_end.unsqueeze(-1), self.end, tokens)
+
+
+def read_merges(decisions: Tensor, lengths: Tensor) -> Tensor:
+    """Read trees from the decisions of all steps, as the authors' code does.
+
+    A node is joined with its right neighbor in the step in which its c of all steps until then add up to
+    `JOIN_FROM`. Of nodes that are joined in the same step, that with the largest sum comes first, and nodes
+    that are not joined in any step follow in this order.
+
+    Args:
+        decisions: c of all tokens but the last in K steps, (K, B, T - 1); 0 for padding and for sequences
+            that have halted.
+        lengths: (B,) int64.
+    Returns:
+        `Encoded.merges`, (B, T - 1).
+    Example:
+        >>> read_merges(torch.tensor([[[0.1, 0.4, 0.9]], [[0.3, 0.4, 0.0]]]), torch.tensor([4]))
+        tensor([[2, 1, 0]])
+    """
+    sums = decisions.float().cumsum(0)
+    is_joined = sums >= JOIN_FROM
+    steps = torch.where(is_joined.any(0), is_joined.int().argmax(0), len(sums))
+    sums_then = sums.gather(0, steps.clamp(max=len(sums) - 1).unsqueeze(0)).squeeze(0)
+    is_gap = torch.arange(steps.shape[1], device=steps.device) < lengths.unsqueeze(1) - 1
+    order = torch.where(is_gap, steps - sums_then / 4, torch.inf).argsort(dim=1, stable=True)
+    # Of the nodes to the left of a token, those that were joined before are gone.
+    is_left = order.unsqueeze(1) < order.unsqueeze(2)
+    return order - is_left.tril(-1).sum(-1)
 
 
 def find_neighbors(existence: Tensor) -> Tensor:

@@ -1,12 +1,15 @@
 """CRvNN against its equations, one sequence and one node at a time."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm
 from torch.testing import assert_close
 
 from tasks.classifiers.classification import ClassificationObjective
-from tasks.classifiers.crvnn import CRvNN, find_neighbors
+from tasks.classifiers.crvnn import CRvNN, find_neighbors, read_merges
+from tasks.classifiers.tree_reading import read_trees, tree_from_merges
 from tasks.listops.config import ListOpsConfig
 from tasks.listops.data import Dataset
 from tasks.listops.model import ListOpsModel
@@ -43,7 +46,7 @@ def neighbours(existence, node, direction):
 
 
 def read(model, tokens):
-    """r of the last token, the penalty and the number of steps of one sequence, (n, E)."""
+    """Of one sequence, (n, E): r of the last token, the penalty, and c of the tokens in each step."""
     n, size = len(tokens), 4
 
     def normalised(vector):
@@ -55,7 +58,7 @@ def read(model, tokens):
     values = [normalised(model.projection(token)) for token in (model.start, *tokens, model.end)]
     existence = [torch.tensor(1.0, dtype=torch.float64)] * (n + 2)
     composed = [torch.tensor(0.0, dtype=torch.float64)] * (n + 2)
-    steps, nodes = 0, range(n + 2)
+    steps, nodes, decisions = 0, range(n + 2), []
     while sum(e > 0.01 for e in existence[1:-1]) > 1 and steps < n:
         steps += 1
         lefts = [neighbours(existence, i, -1) for i in nodes]
@@ -78,9 +81,28 @@ def read(model, tokens):
             parents.append(f_left.sigmoid() * left[i] + f_right.sigmoid() * values[i] + f_new.sigmoid() * new)
         values = [composed[i] * normalised(parents[i]) + (1 - composed[i]) * values[i] for i in nodes]
         existence = [existence[i] * (1 - chosen[i]) for i in nodes]
+        decisions.append([c.item() for c in chosen[1:n]])
     alone = sum(e > 0.01 for e in existence[1:-1]) == 1
     penalty = -0.01 * (existence[n] / sum(existence[1:-1])).log()
-    return values[n], 0 * penalty if alone else penalty, steps
+    return values[n], 0 * penalty if alone else penalty, decisions
+
+
+def join(decisions, size):
+    """The tree of a sequence: brackets are closed one after the other."""
+    trees, sums = {i: i for i in range(size)}, [0.0] * (size - 1)
+
+    def close(i):
+        right = min(k for k in trees if k > i)
+        trees[right] = trees.pop(i), trees[right]
+
+    for step in decisions:
+        sums = [total + c for total, c in zip(sums, step, strict=True)]
+        for i in sorted(range(size - 1), key=lambda i: -sums[i]):
+            if i in trees and sums[i] >= 0.5:
+                close(i)
+    for i in sorted(set(trees) - {size - 1}, key=lambda i: -sums[i]):
+        close(i)
+    return trees[size - 1]
 
 
 def test_a_batch_is_each_sequence_by_the_equations():
@@ -90,7 +112,8 @@ def test_a_batch_is_each_sequence_by_the_equations():
     encoded = model(x, torch.tensor(lengths))
     summaries, penalties = encoded.summary, encoded.penalty
     expected = [read(model, x[row, :length]) for row, length in enumerate(lengths)]
-    by_hand, penalties_by_hand, steps = zip(*expected, strict=True)
+    by_hand, penalties_by_hand, decisions = zip(*expected, strict=True)
+    steps = tuple(map(len, decisions))
     assert_close(summaries, torch.stack(by_hand), rtol=1e-9, atol=1e-11)
     assert_close(penalties, torch.stack(penalties_by_hand), rtol=1e-9, atol=1e-11)
     assert 4 < steps[0] < 12  # it halts by itself
@@ -101,6 +124,34 @@ def test_a_batch_is_each_sequence_by_the_equations():
     total = (torch.stack(by_hand) * upstream).sum() + sum(penalties_by_hand)
     for one, other in zip(found, torch.autograd.grad(total, inputs), strict=True):
         assert_close(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_trees_join_the_nodes_that_the_model_joins():
+    model, found = small().eval(), set()
+    with torch.no_grad():
+        model.decision[2].weight *= 20
+    lengths = [12, 1, 4, 2, 9]
+    for seed in range(12):
+        x = torch.randn(5, 12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        with torch.no_grad():
+            encoded = model(x, torch.tensor(lengths))
+            trees = read_trees(encoded, torch.tensor(lengths))
+            for row, length in enumerate(lengths):
+                _, _, decisions = read(model, x[row, :length])
+                assert trees[row] == join(decisions, length)
+                found.add(trees[row])
+    assert len(found) > 20
+    assert model.train()(x, torch.tensor(lengths)).merges is None
+
+
+def test_trees_of_any_decisions():
+    generator = torch.Generator().manual_seed(1)
+    for steps, size, scale in itertools.product((1, 3, 8), (2, 5, 9), (0.1, 0.5, 1.0)):
+        decisions = scale * torch.rand(steps, 20, size - 1, generator=generator)
+        merges = read_merges(decisions, torch.full((20,), size))
+        for row in range(20):
+            tree = tree_from_merges(merges[row].tolist())
+            assert tree == join(decisions[:, row].tolist(), size)
 
 
 def test_gradients_are_those_of_finite_differences():

@@ -53,9 +53,8 @@ def run(tmp_path_factory):
 def test_every_model_trains_and_reports(model, tmp_path, capsys):
     assert train(tmp_path / "run", "--model", model) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert (
-        bool(results["span_f1"]) == bool(results["valid_trees"]) == (model in ("gumbel-tree-lstm", "onlstm"))
-    )
+    has_trees = model in ("crvnn", "gumbel-tree-lstm", "onlstm")
+    assert bool(results["span_f1"]) == bool(results["valid_trees"]) == has_trees
     assert "<h1>Logic: " + model in (tmp_path / "run" / "report.html").read_text()
     assert "true class (rows)" in capsys.readouterr().out
 
