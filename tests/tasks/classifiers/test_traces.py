@@ -48,9 +48,10 @@ def test_the_tree_is_that_of_algorithm_2_and_the_answer_that_of_the_model():
 
 def test_a_tree_of_joined_neighbours_or_only_the_true_one():
     data = Dataset.from_texts([EXPRESSION], include_trees=True)
-    [trace] = example_traces(listops_model("gumbel-tree-lstm"), data, 0)
-    assert len(trace["nodes"]) == 8
-    assert "memory" not in trace
+    for name in ("gumbel-tree-lstm", "crvnn"):
+        [trace] = example_traces(listops_model(name), data, 0)
+        assert len(trace["nodes"]) == 8
+        assert "memory" not in trace
     for name in ("lstm", "gold-tree-cell"):
         [trace] = example_traces(listops_model(name), data, 0)
         assert "nodes" not in trace
