@@ -30,18 +30,16 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     Args:
         runs: their names must differ.
     Returns:
-        JSON values: "runs", their names; "examples" and "sentences", the numbers of examples and of sentences
-        with trees that are scored; "scores", values by measure and run; "scored", how many examples or
-        sentences they are of, which are those that all runs score; "tests", a significance test for each
-        pair of runs and measure; and "agreement", if there are trees: F1 between the trees of any two runs by
-        convention, its mean (self-F1), and the mean with random trees.
+        JSON values: "runs", their names; "examples", the number of examples; "scores", values by measure and
+        run; "scored", how many examples or sentences they are of, which are those that all runs score;
+        "tests", a significance test for each pair of runs and measure; and "agreement", if there are trees:
+        F1 between the trees of any two runs by convention, its mean (self-F1), and the mean with random
+        trees.
     Raises:
         UserError: the runs are predictions for different examples, or have neither scores nor trees.
     """
+    check_same_examples(runs)
     first = runs[0]
-    for run in runs[1:]:
-        if run.examples != first.examples or (run.trees and first.trees and run.sentences != first.sentences):
-            raise UserError(f"{first.name} and {run.name} are predictions for different examples")
     measures = [measure for measure in first.statistics if all(measure in run.statistics for run in runs)]
     has_trees = all(run.trees for run in runs)
     if not measures and not has_trees:
@@ -54,6 +52,7 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     classes = {frozenset(values) for run in runs for values in run.probabilities}
     if ACCURACY in statistics and all(run.probabilities for run in runs) and len(classes) == 1:
         scores[ACCURACY.name][ENSEMBLE] = _accuracy_of_ensemble(runs)
+    scored = {measure.name: len(rows[first.name]) for measure, rows in statistics.items()}
     if len(runs) >= FEWEST_RUNS and has_trees and first.true_trees:
         trees = consensus_trees([run.trees for run in runs])
         for convention in CONVENTIONS:
@@ -62,9 +61,8 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "runs": [run.name for run in runs],
         "examples": len(first.examples),
-        "sentences": len(first.trees) if has_trees else 0,
         "scores": scores,
-        "scored": {measure.name: len(rows[first.name]) for measure, rows in statistics.items()},
+        "scored": scored,
         "tests": [
             _test(measure, *pair)
             for measure, rows in statistics.items()
@@ -72,6 +70,18 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
         ],
         "agreement": _agreement(runs) if has_trees else {},
     }
+
+
+def check_same_examples(runs: Sequence[Run]) -> None:
+    """Raise a UserError unless runs are predictions for the same examples.
+
+    Args:
+        runs: one or more.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        if run.examples != first.examples or (run.trees and first.trees and run.sentences != first.sentences):
+            raise UserError(f"{first.name} and {run.name} are predictions for different examples")
 
 
 def _accuracy_of_ensemble(runs: Sequence[Run]) -> float:

@@ -46,8 +46,8 @@ ACCURACY = Measure("accuracy")
 PERPLEXITY = Measure("perplexity", is_exponential=True)
 """For each line of the text -log p, and its number of words."""
 F1 = {convention: Measure(f"F1, {convention}") for convention in CONVENTIONS}
-"""For each sentence twice its number of matched spans, and the number of predicted and true ones; at sentence
-level its F1, and 1."""
+"""For each sentence that is scored twice its number of matched spans, and the number of predicted and true
+ones; at sentence level its F1, and 1."""
 
 
 class Run(NamedTuple):
@@ -59,9 +59,9 @@ class Run(NamedTuple):
             compared.
         statistics: numerator and denominator of each measure, (n, 2).
         probabilities: of a classifier, those of each class for each example.
-        sentences: the words of each sentence with trees.
-        trees: the trees of these sentences.
-        true_trees: their true trees, if they are known.
+        sentences: the words of each sentence, if there are trees.
+        trees: the tree of each sentence.
+        true_trees: the true trees, if they are known.
     """
 
     name: str
@@ -196,20 +196,16 @@ def _with_trees(
     texts: Sequence[str],
     true_texts: Sequence[str],
 ) -> Run:
-    """A run with trees; those over too few words are left out."""
+    """A run with trees."""
     parsed = [from_brackets(text) for text in texts]
-    kept = [i for i, (_, words) in enumerate(parsed) if len(words) >= FEWEST_WORDS]
-    trees = [parsed[i][0] for i in kept]
-    true_trees: list[Tree] = []
-    if true_texts and kept:
-        if len(true_texts) != len(texts):
-            raise ValueError("expected as many true trees as trees")
-        true_trees = [from_brackets(true_texts[i])[0] for i in kept]
+    trees = [tree for tree, _ in parsed]
+    true_trees = [from_brackets(text)[0] for text in true_texts]
+    if true_trees:
         statistics = {
             **statistics,
             **{F1[convention]: f1_statistics(trees, true_trees, convention) for convention in CONVENTIONS},
         }
-    sentences = [parsed[i][1] for i in kept]
+    sentences = [words for _, words in parsed]
     return Run(name, examples, statistics, sentences=sentences, trees=trees, true_trees=true_trees)
 
 
@@ -221,20 +217,16 @@ def f1_statistics(trees: Sequence[Tree], true_trees: Sequence[Tree], convention:
         true_trees: their true trees.
         convention: what counts.
     Returns:
-        Numerators and denominators, (n, 2); see `F1`.
+        Numerators and denominators, (n, 2); see `F1`. Trees over too few words have zeros.
     """
-    scores = (
-        score_spans([tree], [true], convention)
-        for tree, true in zip(read_spans(trees), read_spans(true_trees), strict=True)
-    )
-    is_pooled = convention.level == "corpus"
-    return np.array(
-        [
-            [2 * score.matched, score.predicted + score.gold] if is_pooled else [score.f1, 1.0]
-            for score in scores
-        ],
-        dtype=np.float64,
-    )
+    statistics = np.zeros((len(trees), 2))
+    for i, (tree, true) in enumerate(zip(read_spans(trees), read_spans(true_trees), strict=True)):
+        if true.size >= FEWEST_WORDS:
+            score = score_spans([tree], [true], convention)
+            is_pooled = convention.level == "corpus"
+            counts = 2 * score.matched, score.predicted + score.gold
+            statistics[i] = counts if is_pooled else (score.f1, 1)
+    return statistics
 
 
 def _part(name: str, names: Sequence[str]) -> str:

@@ -9,13 +9,14 @@ from ordered_memory.span_f1 import ONE_TOKEN, fraction_text
 from tasks.formatting.tables import count_text, number, text_table, wrap
 from tasks.predictions.comparison import CONSENSUS, ENSEMBLE, RANDOMIZATION
 from tasks.predictions.comparison import FEWEST_WORDS as FEWEST_AGREEING
-from tasks.predictions.reading import ACCURACY, FEWEST_WORDS, PERPLEXITY
+from tasks.predictions.reading import ACCURACY, F1, FEWEST_WORDS, PERPLEXITY
 from tasks.predictions.significance import DRAWS
 
 NOTES = {
     ENSEMBLE: "Ensemble: the class with the highest mean probability.",
     CONSENSUS: "Consensus: for each sentence the binary tree that agrees most with those of the runs.",
 }
+F1_NAMES = [measure.name for measure in F1.values()]
 SEVERAL_TESTS = "The p-values are not corrected for the number of tests."
 SIGNED = "Differences are the first run minus the second."
 
@@ -29,8 +30,9 @@ def results_text(results: Mapping[str, Any], width: int | None = None) -> str:
     """
     scores, tests, agreement = results["scores"], results["tests"], results["agreement"]
     counts = [count_text(len(results["runs"]), "run"), count_text(results["examples"], "example")]
-    if results["sentences"]:
-        counts.append(f"{count_text(results['sentences'], 'tree')} over {FEWEST_WORDS} words or more")
+    scored_trees = next((count for name, count in results["scored"].items() if name in F1_NAMES), 0)
+    if scored_trees:
+        counts.append(f"{count_text(scored_trees, 'tree')} over {FEWEST_WORDS} words or more")
     parts = [", ".join(counts)]
     if scores:
         names = dict.fromkeys(name for values in scores.values() for name in values)
@@ -40,7 +42,7 @@ def results_text(results: Mapping[str, Any], width: int | None = None) -> str:
         ]
         parts.append(text_table(["", *scores], rows, width))
         notes = [text for name, text in NOTES.items() if name in names]
-        notes += [ONE_TOKEN] if results["sentences"] else []
+        notes += [ONE_TOKEN] if scored_trees else []
         parts += ["\n".join(wrap(" ".join(notes), width))] if notes else []
     if (scored := results["scored"].get(ACCURACY.name, results["examples"])) < results["examples"]:
         parts.append(f"Accuracy is that of the {count_text(scored, 'example')} that all runs score.")

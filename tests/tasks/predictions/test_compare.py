@@ -47,8 +47,8 @@ def compare(tmp_path, capsys):
 def refused(capsys):
     """Compare files that cannot be compared; the error message."""
 
-    def run(*words):
-        assert predictions(["compare", *map(str, words)]) == 2
+    def run(*words, command="compare"):
+        assert predictions([command, *map(str, words)]) == 2
         message = capsys.readouterr().err
         assert message.startswith("python -m tasks.predictions: error: ")
         return message
@@ -108,7 +108,7 @@ def test_trees_are_scored_compared_and_joined(write, compare):
         for name, tree in (("a", LEFT), ("b", RIGHT), ("c", MIXED))
     ]
     results, printed = compare(*files)
-    assert results["sentences"] == 1
+    assert results["scored"][CORPUS_F1] == 1
     assert results["scores"]["accuracy"] == {"a": 1, "b": 1, "c": 1, "ensemble": 1}
     corpus = results["scores"][CORPUS_F1]
     assert corpus == {"a": pytest.approx(2 / 3), "b": pytest.approx(2 / 3), "c": 1, "consensus": 1}
@@ -126,6 +126,32 @@ def test_trees_are_scored_compared_and_joined(write, compare):
     assert "accuracy" not in within["scores"]  # the answers are the same
     assert within["scores"][SENTENCE_F1]["c: unbiased"] == 0.5
     assert within["scores"][SENTENCE_F1]["consensus"] == 1
+
+
+def test_the_consensus_is_printed_or_written_for_every_sentence(write, refused, tmp_path, capsys):
+    files = [
+        write(
+            name,
+            [
+                {"words": list("abcd"), "true_tree": MIXED, "trees": {"layer 1": tree, "layer 2": MIXED}},
+                other,
+            ],
+        )
+        for other in [{"words": ["a"], "true_tree": "a", "trees": {"layer 1": "a", "layer 2": "a"}}]
+        for name, tree in (("a", LEFT), ("b", RIGHT), ("c", LEFT))
+    ]
+    for names, tree in ((["layer 1"], LEFT), (["layer 1", "layer 2"], MIXED)):
+        assert predictions(["consensus", *files, "--trees", *names]) == 0
+        assert capsys.readouterr().out == f"{tree}\na\n"
+    output = tmp_path / "trees.txt"
+    assert predictions(["consensus", *files, "--trees", "layer 1", "--output", str(output)]) == 0
+    assert capsys.readouterr().out == ""
+    assert output.read_text() == f"{LEFT}\na\n"
+    assert "several trees for each sentence" in refused(*files, command="consensus")
+    answers = [{"texts": ["a"], "prediction": "x", "probabilities": {"x": 1.0}}]
+    without = write("d", answers), write("e", answers)
+    assert "d has no trees" in refused(*without, command="consensus")
+    assert "must be different files" in refused(*without, "--output", without[0], command="consensus")
 
 
 def test_trees_of_all_sentences_count_at_corpus_level(write, compare):
