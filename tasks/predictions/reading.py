@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +73,24 @@ class Run(NamedTuple):
     true_trees: Sequence[Tree] = ()
 
 
+class _Predictions(NamedTuple):
+    """What a file contains.
+
+    Args:
+        examples: what is predicted, n JSON values.
+        statistics: numerator and denominator of each measure, (n, 2), by model; "" if there is only one.
+        probabilities: of a classifier, those of each class for each example.
+        trees: by name, the tree of each sentence in brackets.
+        true_trees: the true tree of each sentence, if they are known.
+    """
+
+    examples: list[Any]
+    statistics: Mapping[str, Mapping[Measure, Floats]]
+    probabilities: Sequence[Mapping[str, float]] = ()
+    trees: Mapping[str, list[str]] = {}
+    true_trees: Sequence[str] = ()
+
+
 def read_runs(path: Path, title: str, names: Sequence[str] = ()) -> list[Run]:
     """Read the predictions of a file: those of one run or, of minimal pairs, of each model.
 
@@ -87,97 +105,105 @@ def read_runs(path: Path, title: str, names: Sequence[str] = ()) -> list[Run]:
     rows = [row for _, row in read_json_lines(path)]
     if not rows:
         raise UserError(f"{path}: no predictions")
-    for key, read in READERS.items():
-        if all(key in row for row in rows):
-            try:
-                return [run._replace(name=f"{title}{run.name}") for run in read(path, rows, names)]
-            except UserError:
-                raise
-            except (KeyError, TypeError, ValueError, AttributeError):
-                break
-    raise UserError(f"{path}: not what `evaluate --predictions` writes")
+    read = next((read for key, read in READERS.items() if all(key in row for row in rows)), None)
+    try:
+        if read is None:
+            raise ValueError("fields of no task")
+        return _runs(read(rows), path, title, names)
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{path}: not what `evaluate --predictions` writes") from None
 
 
-def _read_parses(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) -> list[Run]:
-    """Of tasks.parsing. The names of runs follow a title, here and below."""
-    sources = list(rows[0]["trees"])
-    if not names and len(sources) > 1:
-        raise UserError(f"{path} has several trees for each sentence: --trees must name {_choices(sources)}")
-    examples = [[row["words"], row["true_tree"]] for row in rows]
-    true = [row["true_tree"] for row in rows]
-    return [
-        _with_trees(
-            _part(name, names),
-            examples,
-            {},
-            [_entry(row["trees"], name, path) for row in rows],
-            true,
-        )
-        for name in names or sources
-    ]
-
-
-def _read_answers(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) -> list[Run]:
-    """Of a classifier."""
-    labeled = all("label" in row for row in rows)
-    examples = [[row["texts"], row.get("label")] for row in rows]
-    right = [[float(row["prediction"] == row["label"]), 1.0] for row in rows] if labeled else []
-    answers_count = len(names) < 2  # otherwise trees of the same answers are compared
-    statistics = {ACCURACY: np.array(right)} if labeled and answers_count else {}
-    probabilities = [row["probabilities"] for row in rows] if answers_count else []
-    if not all("trees" in row for row in rows):
+def _runs(found: _Predictions, path: Path, title: str, names: Sequence[str]) -> list[Run]:
+    """A run for each name, or for each model."""
+    if not found.statistics:
+        raise UserError(f"{path}: nothing is scored")
+    if not found.trees:
         if names:
-            raise UserError(f"{path}: the model induces no trees")
-        return [Run("", examples, statistics, probabilities)]
-    true = [text for row in rows for text in row.get("true_trees", [])]
-    return [
-        _with_trees(
-            _part(name, names),
-            examples,
-            statistics,
-            [
-                text
-                for row in rows
-                for text in _entry({MODEL: row["trees"]} | row.get("other_trees", {}), name, path)
-            ],
-            true,
-        )._replace(probabilities=probabilities)
-        for name in names or [MODEL]
-    ]
+            raise UserError(f"{path}: there are no trees, which --trees names")
+        return [
+            Run(
+                f"{title}: {model}" if len(found.statistics) > 1 else title,
+                found.examples,
+                statistics,
+                found.probabilities,
+            )
+            for model, statistics in found.statistics.items()
+        ]
+    choices = " or ".join(map(repr, found.trees))
+    if not names and MODEL not in found.trees and len(found.trees) > 1:
+        raise UserError(f"{path} has several trees for each sentence: --trees must name {choices}")
+    for name in names:
+        if name not in found.trees:
+            raise UserError(f"{path}: no trees {name!r}: expected {choices}")
+    chosen = names or [MODEL if MODEL in found.trees else next(iter(found.trees))]
+    true_trees = [from_brackets(text)[0] for text in found.true_trees]
+    [statistics] = found.statistics.values()
+    runs = []
+    for name in chosen:
+        parsed = [from_brackets(text) for text in found.trees[name]]
+        trees = [tree for tree, _ in parsed]
+        f1 = {F1[c]: f1_statistics(trees, true_trees, c) for c in CONVENTIONS} if true_trees else {}
+        run = Run(
+            title,
+            found.examples,
+            {**statistics, **f1},
+            found.probabilities,
+            [words for _, words in parsed],
+            trees,
+            true_trees,
+        )
+        if len(chosen) > 1:  # trees are compared, whose answers are the same
+            run = run._replace(name=f"{title}: {name}", statistics=f1, probabilities=())
+        runs.append(run)
+    return runs
 
 
-def _read_texts(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) -> list[Run]:
+def _read_parses(rows: list[dict[str, Any]]) -> _Predictions:
+    """Of tasks.parsing."""
+    return _Predictions(
+        [[row["words"], row["true_tree"]] for row in rows],
+        {"": {}},
+        trees={name: [row["trees"][name] for row in rows] for name in rows[0]["trees"]},
+        true_trees=[row["true_tree"] for row in rows],
+    )
+
+
+def _read_answers(rows: list[dict[str, Any]]) -> _Predictions:
+    """Of a classifier."""
+    is_labeled = all("label" in row for row in rows)
+    right = [[row["prediction"] == row["label"], 1] for row in rows] if is_labeled else []
+    trees = [{MODEL: row["trees"], **row.get("other_trees", {})} for row in rows if "trees" in row]
+    return _Predictions(
+        [[row["texts"], row.get("label")] for row in rows],
+        {"": {ACCURACY: np.array(right, dtype=np.float64)} if is_labeled else {}},
+        [row["probabilities"] for row in rows],
+        {name: [text for of_row in trees for text in of_row[name]] for name in (trees[0] if trees else ())},
+        [text for row in rows for text in row.get("true_trees", [])],
+    )
+
+
+def _read_texts(rows: list[dict[str, Any]]) -> _Predictions:
     """Of a language model."""
-    _refuse_trees(path, names)
     if not all(is_finite_number(value) for row in rows for value in row["log_probabilities"]):
         raise ValueError("expected finite log-probabilities")
     sums = [[-sum(row["log_probabilities"]), len(row["log_probabilities"])] for row in rows]
-    return [Run("", [row["words"] for row in rows], {PERPLEXITY: np.array(sums, dtype=np.float64)})]
+    return _Predictions([row["words"] for row in rows], {"": {PERPLEXITY: np.array(sums, dtype=np.float64)}})
 
 
-def _read_pairs(path: Path, rows: list[dict[str, Any]], names: Sequence[str]) -> list[Run]:
-    """Of minimal pairs: a run for each model."""
-    _refuse_trees(path, names)
+def _read_pairs(rows: list[dict[str, Any]]) -> _Predictions:
+    """Of minimal pairs, with one model or more."""
     scores = [row["log_probabilities"] or {} for row in rows]
-    models = list(dict.fromkeys(model for score in scores for model in score))
-    if not models:
-        raise UserError(f"{path}: no pair is scored")
-    examples = [[row["construction"], row["good"], row["bad"]] for row in rows]
-    return [
-        Run(
-            _part(model, models),
-            examples,
-            {
-                ACCURACY: np.array(
-                    [
-                        [float(score[model]["right"]), 1.0] if model in score else [0.0, 0.0]
-                        for score in scores
-                    ]
-                )
-            },
-        )
-        for model in models
-    ]
+    right = {
+        model: [[score[model]["right"], 1] if model in score else [0, 0] for score in scores]
+        for model in dict.fromkeys(model for score in scores for model in score)
+    }
+    return _Predictions(
+        [[row["construction"], row["good"], row["bad"]] for row in rows],
+        {model: {ACCURACY: np.array(values, dtype=np.float64)} for model, values in right.items()},
+    )
 
 
 READERS = {
@@ -187,26 +213,6 @@ READERS = {
     "log_probabilities": _read_texts,
 }
 """What reads the predictions of a task, by a key that those of the tasks before it lack."""
-
-
-def _with_trees(
-    name: str,
-    examples: Sequence[Any],
-    statistics: Mapping[Measure, Floats],
-    texts: Sequence[str],
-    true_texts: Sequence[str],
-) -> Run:
-    """A run with trees."""
-    parsed = [from_brackets(text) for text in texts]
-    trees = [tree for tree, _ in parsed]
-    true_trees = [from_brackets(text)[0] for text in true_texts]
-    if true_trees:
-        statistics = {
-            **statistics,
-            **{F1[convention]: f1_statistics(trees, true_trees, convention) for convention in CONVENTIONS},
-        }
-    sentences = [words for _, words in parsed]
-    return Run(name, examples, statistics, sentences=sentences, trees=trees, true_trees=true_trees)
 
 
 def f1_statistics(trees: Sequence[Tree], true_trees: Sequence[Tree], convention: Convention) -> Floats:
@@ -227,24 +233,3 @@ def f1_statistics(trees: Sequence[Tree], true_trees: Sequence[Tree], convention:
             counts = 2 * score.matched, score.predicted + score.gold
             statistics[i] = counts if is_pooled else (score.f1, 1)
     return statistics
-
-
-def _part(name: str, names: Sequence[str]) -> str:
-    """What follows the title of a run: the name of the model or of the trees, if there are several."""
-    return f": {name}" if len(names) > 1 else ""
-
-
-def _entry(trees: Mapping[str, Any], name: str, path: Path) -> Any:
-    """The trees of a name."""
-    if name not in trees:
-        raise UserError(f"{path}: no trees {name!r}: expected {_choices(trees)}")
-    return trees[name]
-
-
-def _choices(names: Iterable[str]) -> str:
-    return " or ".join(repr(name) for name in names)
-
-
-def _refuse_trees(path: Path, names: Sequence[str]) -> None:
-    if names:
-        raise UserError(f"{path}: --trees is for predictions with trees")

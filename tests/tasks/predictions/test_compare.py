@@ -213,7 +213,7 @@ def test_models_are_compared_on_the_pairs_that_all_of_them_score(write, compare,
     assert "Accuracy is that of the 2 examples that all runs score." in printed
     assert results["scores"]["accuracy"] == pytest.approx({"a: m": 1 / 2, "a: n": 0, "b": 1})
     assert "no example is scored for" in refused(both, pairs("c", m="---1"))
-    assert "d: no pair is scored" in refused(both, pairs("d", m="----"))
+    assert "d: nothing is scored" in refused(both, pairs("d", m="----"))
 
 
 @pytest.mark.parametrize("task", ["listops", "logic", "sst", "language_model", "parsing", "syntax_eval"])
@@ -262,8 +262,8 @@ def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
         ("f", [{"words": ["a"], "log_probabilities": [-1.0]}]),
     ):
         assert f"a and {name} are predictions for different examples" in refused(a, write(name, rows))
-    assert "the model induces no trees" in refused(a, b, "--trees", "model")
-    assert "--trees is for predictions with trees" in refused(tmp_path / "f", "--trees", "model")
+    assert "there are no trees" in refused(a, b, "--trees", "model")
+    assert "there are no trees" in refused(tmp_path / "f", "--trees", "model")
     unlabeled = {name: value for name, value in answer.items() if name != "label"}
     assert "neither labels nor trees" in refused(*(write(name, [unlabeled]) for name in "gh"))
     assert "i: no such file" in refused(a, tmp_path / "i")
