@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 from ordered_memory.trace import (
     Answer,
@@ -54,20 +53,23 @@ def example_traces(
     )
     traces = []
     directions = DIRECTIONS if is_bidirectional else DIRECTIONS[:1]
-    for (sentence_index, sentence), direction in itertools.product(enumerate(sentences), directions):
-        trace = _model_trace(prediction, sentence_index, sentence, direction)
-        caption = [model_name or sentence.name, f"{direction} direction" if is_bidirectional else ""]
-        trace["caption"] = ", ".join(filter(None, caption))
-        trace["example"] = example
-        trace["words"] = list(sentence.positions)
-        trace["answer"] = answer_of(prediction, data, index, model.classes)
-        if sentence.tree is not None:
-            add_true_tree(trace, sentence.tree, sentence.positions)
-        if sentence.tree is not None and sentence.values is not None:
-            add_values(trace["true_nodes"], sentence.values, sentence.positions)
-            trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
-        _add_model_values(trace, model, sentence, _trees_of_sentence(prediction, sentence_index))
-        traces.append(trace)
+    for place, sentence in enumerate(sentences):
+        model_values = _model_values(model, sentence, prediction, place)
+        for direction in directions:
+            trace = _model_trace(prediction, place, sentence, direction)
+            caption = [model_name or sentence.name, f"{direction} direction" if is_bidirectional else ""]
+            trace["caption"] = ", ".join(filter(None, caption))
+            trace["example"] = example
+            trace["words"] = list(sentence.positions)
+            trace["answer"] = answer_of(prediction, data, index, model.classes)
+            if sentence.tree is not None:
+                add_true_tree(trace, sentence.tree, sentence.positions)
+            if sentence.tree is not None and sentence.values is not None:
+                add_values(trace["true_nodes"], sentence.values, sentence.positions)
+                trace["true_token_values"] = _values_of_tokens(sentence.values, sentence)
+            if model_values:
+                _add_model_values(trace, sentence, model_values)
+            traces.append(trace)
     return traces
 
 
@@ -87,45 +89,45 @@ def answer_of(prediction: ExamplePrediction, data: LabeledData, index: int, clas
     }
 
 
-def _trees_of_sentence(prediction: ExamplePrediction, sentence_index: int) -> set[Tree]:
-    """The different trees over the words of a sentence that the model induces."""
+def _model_values(
+    model: Classifier, sentence: Sentence, prediction: ExamplePrediction, place: int
+) -> dict[Span, float]:
+    """The model's values of all nodes of the induced trees or, if there are none, of the true one."""
     readings = [prediction.trees, *prediction.other_trees.values()]
-    return {trees[sentence_index] for trees in readings if trees is not None}
-
-
-def _add_model_values(trace: Trace, model: Classifier, sentence: Sentence, induced: Set[Tree]) -> None:
-    """Add the model's values of the nodes of the induced trees or, if there is none, of the true one."""
+    induced: set[Tree | None] = {trees[place] for trees in readings if trees is not None}
     values: dict[Span, float] = {}
-    trees: Set[Tree | None] = induced or {sentence.tree}
-    for tree in trees:
+    for tree in induced or {sentence.tree}:
         values |= model.node_values(sentence, tree) or {}
-    if not values:
-        return
-    if induced:
-        for nodes in induced_trees(trace):
-            add_values(nodes, values, sentence.positions)
-    else:
+    return values
+
+
+def _add_model_values(trace: Trace, sentence: Sentence, values: Mapping[Span, float]) -> None:
+    """Add the model's values to the nodes of the induced trees or, if there are none, of the true one."""
+    induced = induced_trees(trace)
+    for nodes in induced:
+        add_values(nodes, values, sentence.positions)
+    if not induced:
         add_values(trace.get("true_nodes", []), values, sentence.positions, "model_value")
     trace["token_values"] = _values_of_tokens(values, sentence)
 
 
 def _model_trace(
-    prediction: ExamplePrediction, sentence_index: int, sentence: Sentence, direction: ReadingDirection
+    prediction: ExamplePrediction, place: int, sentence: Sentence, direction: ReadingDirection
 ) -> Trace:
     """What a model did with a sentence in one direction."""
     is_forward = direction == "forward"
     attention = prediction.attention if is_forward else prediction.backward_attention
     if attention is not None:
-        return read_attention(attention[sentence_index], sentence.tokens, direction=direction)
+        return read_attention(attention[place], sentence.tokens, direction=direction)
     distances = prediction.distances if is_forward else prediction.backward_distances
     if distances is not None:
         trace = read_distances(
-            distances[sentence_index], sentence.tokens, decodings=GREEDY_DECODINGS, direction=direction
+            distances[place], sentence.tokens, decodings=GREEDY_DECODINGS, direction=direction
         )
         trace["default_tree"] = {"layer": trace["layers"][-1]["name"], "decoding": DECODING}
         return trace
     if prediction.token_trees is not None:
-        return read_tree(prediction.token_trees[sentence_index], sentence.tokens)
+        return read_tree(prediction.token_trees[place], sentence.tokens)
     return empty_trace(sentence.tokens)
 
 

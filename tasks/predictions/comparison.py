@@ -10,7 +10,7 @@ import numpy as np
 
 from ordered_memory.baseline_trees import random_trees
 from ordered_memory.consensus import consensus_trees
-from ordered_memory.span_f1 import CONVENTIONS, read_spans, score_spans
+from ordered_memory.span_f1 import CONVENTIONS, CORPUS_LEVEL, read_spans, score_spans
 from tasks.predictions.reading import ACCURACY, F1, Measure, Run, f1_statistics
 from tasks.predictions.significance import DRAWS, Floats, mcnemar_test, randomization_test
 from tasks.runs.errors import UserError
@@ -18,7 +18,7 @@ from tasks.runs.errors import UserError
 ENSEMBLE, CONSENSUS = "ensemble", "consensus"
 FEWEST_RUNS = 3
 """The consensus of two runs has the trees of the first."""
-FEWEST_WORDS = 3
+FEWEST_WORDS_TO_DIFFER = 3
 """All binary trees over fewer words are the same, so they say nothing about agreement."""
 MCNEMAR = "McNemar's exact test"
 RANDOMIZATION = f"paired randomization test, {DRAWS:,} draws"
@@ -33,7 +33,7 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
         JSON values: "runs", their names; "examples", the number of examples; "scores", values by measure and
         run; "scored", how many examples or sentences they are of, which are those that all runs score;
         "tests", a significance test for each pair of runs and measure; and "agreement", if there are trees:
-        F1 between the trees of any two runs by convention, its mean (self-F1), and the mean with random
+        "f1" between the trees of any two runs by convention, its mean (self-F1), and the mean with random
         trees.
     Raises:
         UserError: the runs are predictions for different examples, or have neither scores nor trees.
@@ -41,10 +41,10 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     check_same_examples(runs)
     first = runs[0]
     measures = [measure for measure in first.statistics if all(measure in run.statistics for run in runs)]
+    statistics = {measure: rows for measure in measures if (rows := _scored_by_all(measure, runs))}
     has_trees = all(run.trees for run in runs)
-    if not measures and not has_trees:
-        raise UserError("these predictions have neither labels nor trees in common to compare")
-    statistics = {measure: _of_all(measure, runs) for measure in measures}
+    if not statistics and not has_trees:
+        raise UserError("these predictions have neither scored examples nor trees in common")
     scores = {
         measure.name: {name: float(measure.of_sums(values.sum(0))) for name, values in rows.items()}
         for measure, rows in statistics.items()
@@ -53,7 +53,7 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     if ACCURACY in statistics and all(run.probabilities for run in runs) and len(classes) == 1:
         scores[ACCURACY.name][ENSEMBLE] = _accuracy_of_ensemble(runs)
     scored = {measure.name: len(rows[first.name]) for measure, rows in statistics.items()}
-    if len(runs) >= FEWEST_RUNS and has_trees and first.true_trees:
+    if len(runs) >= FEWEST_RUNS and F1[CORPUS_LEVEL] in statistics:
         trees = consensus_trees([run.trees for run in runs])
         for convention in CONVENTIONS:
             of_consensus = F1[convention].of_sums(f1_statistics(trees, first.true_trees, convention).sum(0))
@@ -93,12 +93,10 @@ def _accuracy_of_ensemble(runs: Sequence[Run]) -> float:
     return sum(right) / len(right)
 
 
-def _of_all(measure: Measure, runs: Sequence[Run]) -> dict[str, Floats]:
-    """The statistics of each run, of the examples that all runs score."""
+def _scored_by_all(measure: Measure, runs: Sequence[Run]) -> dict[str, Floats]:
+    """The statistics of each run, of the examples that all runs score; empty if there are none."""
     scored = np.logical_and.reduce([run.statistics[measure][:, 1] > 0 for run in runs])
-    if not scored.any():
-        raise UserError(f"no example is scored for {' and '.join(run.name for run in runs)}")
-    return {run.name: run.statistics[measure][scored] for run in runs}
+    return {run.name: run.statistics[measure][scored] for run in runs} if scored.any() else {}
 
 
 def _test(measure: Measure, one: tuple[str, Floats], other: tuple[str, Floats]) -> dict[str, Any]:
@@ -120,12 +118,12 @@ def _test(measure: Measure, one: tuple[str, Floats], other: tuple[str, Floats]) 
 
 def _agreement(runs: Sequence[Run]) -> dict[str, Any]:
     sizes = [len(words) for words in runs[0].sentences]
-    kept = [i for i, size in enumerate(sizes) if size >= FEWEST_WORDS]
+    kept = [i for i, size in enumerate(sizes) if size >= FEWEST_WORDS_TO_DIFFER]
     if not kept:
         return {}
     spans = {run.name: read_spans([run.trees[i] for i in kept]) for run in runs}
     random = read_spans(random_trees([sizes[i] for i in kept], seed=1))
-    found: dict[str, Any] = {"sentences": len(kept)}
+    found = {}
     for convention in CONVENTIONS:
         pairs = [
             {"first": first, "second": second, "f1": score_spans(spans[first], spans[second], convention).f1}
@@ -137,4 +135,4 @@ def _agreement(runs: Sequence[Run]) -> dict[str, Any]:
             "self_f1": float(np.mean([pair["f1"] for pair in pairs])),
             "random": float(np.mean(with_random)),
         }
-    return found
+    return {"sentences": len(kept), "f1": found}

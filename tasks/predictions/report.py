@@ -7,8 +7,7 @@ from typing import Any
 
 from ordered_memory.span_f1 import ONE_TOKEN, fraction_text
 from tasks.formatting.tables import count_text, number, text_table, wrap
-from tasks.predictions.comparison import CONSENSUS, ENSEMBLE, RANDOMIZATION
-from tasks.predictions.comparison import FEWEST_WORDS as FEWEST_AGREEING
+from tasks.predictions.comparison import CONSENSUS, ENSEMBLE, FEWEST_WORDS_TO_DIFFER, RANDOMIZATION
 from tasks.predictions.reading import ACCURACY, F1, FEWEST_WORDS, PERPLEXITY
 from tasks.predictions.significance import DRAWS
 
@@ -81,15 +80,13 @@ def _p_text(p: float, test: str) -> str:
 
 def _agreement_texts(agreement: Mapping[str, Any], width: int | None) -> list[str]:
     texts = []
-    for convention, scores in agreement.items():
-        if convention == "sentences":
-            continue
+    for convention, scores in agreement.get("f1", {}).items():
         rows = [[_pair(pair), fraction_text(pair["f1"])] for pair in scores["pairs"]]
         rows.append(["mean (self-F1)", fraction_text(scores["self_f1"])])
         rows.append(["with random trees", fraction_text(scores["random"])])
         title = (
             f"F1 between the trees of two runs, {convention}, of "
-            f"{count_text(agreement['sentences'], 'sentence')} of {FEWEST_AGREEING} words or more"
+            f"{count_text(agreement['sentences'], 'sentence')} of {FEWEST_WORDS_TO_DIFFER} words or more"
         )
         texts.append("\n".join([*wrap(title, width), text_table(["", "F1"], rows, width)]))
     return texts

@@ -113,14 +113,14 @@ def test_trees_are_scored_compared_and_joined(write, compare):
     corpus = results["scores"][CORPUS_F1]
     assert corpus == {"a": pytest.approx(2 / 3), "b": pytest.approx(2 / 3), "c": 1, "consensus": 1}
     assert results["scores"][SENTENCE_F1] == {"a": 0.5, "b": 0.5, "c": 1, "consensus": 1}
-    agreement = results["agreement"][str(SENTENCE_LEVEL)]
+    agreement = results["agreement"]["f1"][str(SENTENCE_LEVEL)]
     assert [pair["f1"] for pair in agreement["pairs"]] == [0, 0.5, 0.5]
     assert agreement["self_f1"] == pytest.approx(1 / 3)
     assert "Consensus: for each sentence the binary tree" in printed
     assert re.search(r"^mean \(self-F1\) +0\.3333$", printed, re.MULTILINE)
     named, _ = compare(*files[:2], "--trees", "unbiased")
     assert named["scores"][SENTENCE_F1] == {"a": 0.5, "b": 0.5}
-    assert named["agreement"][str(CORPUS_LEVEL)]["self_f1"] == 1
+    assert named["agreement"]["f1"][str(CORPUS_LEVEL)]["self_f1"] == 1
     within, _ = compare(files[2], "--trees", "model", "unbiased", "layer 1", "model")
     assert within["runs"] == ["c: model", "c: unbiased", "c: layer 1"]
     assert "accuracy" not in within["scores"]  # the answers are the same
@@ -167,11 +167,18 @@ def test_trees_of_all_sentences_count_at_corpus_level(write, compare):
     results, printed = compare(*files)
     assert results["scores"] == {}  # there are neither labels nor true trees
     assert results["agreement"]["sentences"] == 2
-    corpus, sentence = (results["agreement"][str(level)] for level in (CORPUS_LEVEL, SENTENCE_LEVEL))
+    corpus, sentence = (results["agreement"]["f1"][str(level)] for level in (CORPUS_LEVEL, SENTENCE_LEVEL))
     assert [pair["f1"] for pair in corpus["pairs"]] == pytest.approx([0.8, 0.4, 0.6])  # of 5 spans each
     assert corpus["self_f1"] == pytest.approx(0.6)
     assert [pair["f1"] for pair in sentence["pairs"]] == [0.5, 0, 0.5]
     assert "Differences" not in printed
+
+
+def test_trees_that_are_all_too_short_leave_the_answers(write, compare):
+    row = {"texts": ["a"], "label": "x", "prediction": "x", "probabilities": {"x": 1.0}}
+    results, _ = compare(*(write(name, [row | {"trees": ["a"], "true_trees": ["a"]}]) for name in "abc"))
+    assert results["scores"] == {"accuracy": {"a": 1, "b": 1, "c": 1, "ensemble": 1}}
+    assert results["agreement"] == {}
 
 
 def test_perplexity_is_of_all_words_and_tested_by_lines(write, compare):
@@ -212,7 +219,7 @@ def test_models_are_compared_on_the_pairs_that_all_of_them_score(write, compare,
     assert results["scored"] == {"accuracy": 2}
     assert "Accuracy is that of the 2 examples that all runs score." in printed
     assert results["scores"]["accuracy"] == pytest.approx({"a: m": 1 / 2, "a: n": 0, "b": 1})
-    assert "no example is scored for" in refused(both, pairs("c", m="---1"))
+    assert "neither scored examples nor trees" in refused(both, pairs("c", m="---1"))
     assert "d: nothing is scored" in refused(both, pairs("d", m="----"))
 
 
@@ -246,7 +253,7 @@ def test_the_scores_of_a_run_are_those_of_its_evaluation(task, small_runs, compa
         assert scores[CORPUS_F1] == pytest.approx(f1[str(CORPUS_LEVEL)]["model"])
         if task != "listops":  # whose evaluation also counts expressions of one digit
             assert scores[SENTENCE_F1] == pytest.approx(f1[str(SENTENCE_LEVEL)]["model"])
-        assert results["agreement"][str(CORPUS_LEVEL)]["self_f1"] == 1
+        assert results["agreement"]["f1"][str(CORPUS_LEVEL)]["self_f1"] == 1
 
 
 def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
@@ -265,7 +272,7 @@ def test_what_cannot_be_compared_is_named(write, refused, tmp_path):
     assert "there are no trees" in refused(a, b, "--trees", "model")
     assert "there are no trees" in refused(tmp_path / "f", "--trees", "model")
     unlabeled = {name: value for name, value in answer.items() if name != "label"}
-    assert "neither labels nor trees" in refused(*(write(name, [unlabeled]) for name in "gh"))
+    assert "neither scored examples nor trees" in refused(*(write(name, [unlabeled]) for name in "gh"))
     assert "i: no such file" in refused(a, tmp_path / "i")
     parse = write("j", [{"words": ["a"], "true_tree": MIXED, "trees": {"layer 1": LEFT, "layer 2": LEFT}}])
     assert "several trees for each sentence: --trees must name 'layer 1' or 'layer 2'" in refused(parse)
