@@ -152,6 +152,7 @@ SHORTER = {
     "tasks.syntax_eval --checkpoint": "",
     "tasks.syntax_eval score": "",
     "tasks.predictions compare": "",
+    "tasks.predictions consensus": "",
     "tasks.reproduce om-table-1": "--preset demo --dry-run",
     "tasks.benchmark --config": "--quick --no-memory",
     "tasks.benchmark onlstm": "",
