@@ -40,13 +40,11 @@ class Nodes(NamedTuple):
         values: r, (B, S, D).
         existence: e, the existential probability, (B, S); 0 for padding.
         composed: l, the probability that the last step composed a node with its left neighbor, (B, S).
-        vanished: c, the probability that the last step composed a node with its right neighbor, (B, S).
     """
 
     values: Tensor
     existence: Tensor
     composed: Tensor
-    vanished: Tensor
 
 
 class CRvNN(nn.Module):
@@ -111,11 +109,10 @@ class CRvNN(nn.Module):
             self.norm(self.projection(self._augment(embedded, positions == end))),
             existence,
             torch.zeros_like(existence),
-            torch.zeros_like(existence),
         )
         may_vanish = is_token & (positions < end - 1)  # the last token stays
         steps = range(embedded.shape[1])
-        decisions: list[Tensor] = []
+        decisions: list[Tensor] | None = None if self.training else []
         if self.recompute_every is None or not torch.is_grad_enabled():
             nodes = self._take_steps(steps, nodes, lengths, is_token, may_vanish, decisions)
         else:
@@ -145,28 +142,29 @@ class CRvNN(nn.Module):
     ) -> Nodes:
         """Take these steps with the sequences that have not halted.
 
-        In evaluation mode c of each step, (B, T - 1), is appended to `decisions`.
+        c of each step, (B, T - 1), is appended to `decisions`, if that is given.
         """
         for step in steps:
             rows = (_unfinished(nodes.existence, is_token) & (step < lengths)).nonzero().squeeze(1)
             if not len(rows):
                 break
             running = Nodes(*(tensor.index_select(0, rows) for tensor in nodes))
-            stepped = self.step(running, may_vanish[rows])
+            stepped, chosen = self.step(running, may_vanish[rows])
             nodes = Nodes(*(old.index_copy(0, rows, new) for old, new in zip(nodes, stepped, strict=True)))
-            if decisions is not None and not self.training:
-                without_others = torch.zeros_like(nodes.vanished).index_copy(0, rows, stepped.vanished)
-                decisions.append(without_others[:, 1:-2])
+            if decisions is not None:
+                decisions.append(torch.zeros_like(nodes.existence).index_copy(0, rows, chosen)[:, 1:-2])
         return nodes
 
-    def step(self, nodes: Nodes, may_vanish: Tensor) -> Nodes:
+    def step(self, nodes: Nodes, may_vanish: Tensor) -> tuple[Nodes, Tensor]:
         """Compute one step of sequences that have not halted.
 
         Args:
             nodes: before the step.
             may_vanish: all tokens except the last of each sequence, (B, S) bool.
+        Returns:
+            The nodes after the step, and c, (B, S).
         """
-        values, existence, composed, _ = nodes
+        values, existence, composed = nodes
         neighbors = find_neighbors(existence)
         # L r and R r, (B, 2, S, D), then L L r and R R r
         near = (neighbors.flatten(1, 2) @ values).unflatten(1, (2, -1))
@@ -190,12 +188,12 @@ class CRvNN(nn.Module):
         )
         parents = self.norm(self.cell(left, right))
         mixed = torch.lerp(right, parents.to(values.dtype), weight.to(values.dtype))
-        return Nodes(
+        stepped = Nodes(
             values.flatten(0, 1).index_copy(0, parent_places, mixed).view_as(values),
             existence * (1 - chosen),
             composing.to(existence.dtype),
-            chosen.to(existence.dtype),
         )
+        return stepped, chosen.to(existence.dtype)
 
     def cell(self, left: Tensor, right: Tensor) -> Tensor:
         """Compute parents, before the LayerNorm.

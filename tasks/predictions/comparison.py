@@ -11,7 +11,8 @@ import numpy as np
 from ordered_memory.baseline_trees import random_trees
 from ordered_memory.consensus import consensus_trees
 from ordered_memory.span_f1 import CONVENTIONS, CORPUS_LEVEL, read_spans, score_spans
-from tasks.predictions.reading import ACCURACY, F1, Measure, Run, f1_statistics
+from tasks.predictions.measures import ACCURACY, F1, Measure, f1_statistics
+from tasks.predictions.reading import Run
 from tasks.predictions.significance import DRAWS, Floats, mcnemar_test, randomization_test
 from tasks.runs.errors import UserError
 
@@ -55,9 +56,8 @@ def compare_runs(runs: Sequence[Run]) -> dict[str, Any]:
     scored = {measure.name: len(rows[first.name]) for measure, rows in statistics.items()}
     if len(runs) >= FEWEST_RUNS and F1[CORPUS_LEVEL] in statistics:
         trees = consensus_trees([run.trees for run in runs])
-        for convention in CONVENTIONS:
-            of_consensus = F1[convention].of_sums(f1_statistics(trees, first.true_trees, convention).sum(0))
-            scores[F1[convention].name][CONSENSUS] = float(of_consensus)
+        for measure, values in f1_statistics(trees, first.true_trees).items():
+            scores[measure.name][CONSENSUS] = float(measure.of_sums(values.sum(0)))
     return {
         "runs": [run.name for run in runs],
         "examples": len(first.examples),

@@ -9,45 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ordered_memory.brackets import from_brackets
-from ordered_memory.span_f1 import CONVENTIONS, Convention, read_spans, score_spans
 from ordered_memory.trees import Tree
+from tasks.predictions.measures import ACCURACY, PERPLEXITY, Measure, f1_statistics
 from tasks.predictions.significance import Floats
 from tasks.reporting.induced_trees import MODEL
 from tasks.runs.errors import UserError
 from tasks.runs.files import is_finite_number, read_json_lines
-
-FEWEST_WORDS = 2
-"""Trees over fewer words are not scored."""
-
-
-class Measure(NamedTuple):
-    """What predictions are scored by: the ratio of two sums over the examples, or the exponential of it.
-
-    Args:
-        name: for tables.
-        is_exponential: whether it is the exponential.
-    """
-
-    name: str
-    is_exponential: bool = False
-
-    def of_sums(self, sums: Floats) -> Any:
-        """Its value.
-
-        Args:
-            sums: numerator and denominator, (..., 2).
-        """
-        ratio = sums[..., 0] / sums[..., 1]
-        return np.exp(ratio) if self.is_exponential else ratio
-
-
-ACCURACY = Measure("accuracy")
-"""For each example 1 if it is right, and 1 if it is scored."""
-PERPLEXITY = Measure("perplexity", is_exponential=True)
-"""For each line of the text -log p, and its number of words."""
-F1 = {convention: Measure(f"F1, {convention}") for convention in CONVENTIONS}
-"""For each sentence that is scored twice its number of matched spans, and the number of predicted and true
-ones; at sentence level its F1, and 1."""
 
 
 class Run(NamedTuple):
@@ -117,21 +84,26 @@ def read_runs(path: Path, title: str, names: Sequence[str] = ()) -> list[Run]:
 
 
 def _runs(found: _Predictions, path: Path, title: str, names: Sequence[str]) -> list[Run]:
-    """A run for each name, or for each model."""
+    """A run for each name of trees or, without trees, for each model."""
     if not found.statistics:
         raise UserError(f"{path}: nothing is scored")
-    if not found.trees:
-        if names:
-            raise UserError(f"{path}: there are no trees, which --trees names")
-        return [
-            Run(
-                f"{title}: {model}" if len(found.statistics) > 1 else title,
-                found.examples,
-                statistics,
-                found.probabilities,
-            )
-            for model, statistics in found.statistics.items()
-        ]
+    if found.trees:
+        return _runs_with_trees(found, path, title, names)
+    if names:
+        raise UserError(f"{path}: there are no trees, which --trees names")
+    return [
+        Run(
+            f"{title}: {model}" if len(found.statistics) > 1 else title,
+            found.examples,
+            statistics,
+            found.probabilities,
+        )
+        for model, statistics in found.statistics.items()
+    ]
+
+
+def _runs_with_trees(found: _Predictions, path: Path, title: str, names: Sequence[str]) -> list[Run]:
+    """A run for each name of trees."""
     choices = " or ".join(map(repr, found.trees))
     if not names and MODEL not in found.trees and len(found.trees) > 1:
         raise UserError(f"{path} has several trees for each sentence: --trees must name {choices}")
@@ -144,20 +116,13 @@ def _runs(found: _Predictions, path: Path, title: str, names: Sequence[str]) -> 
     runs = []
     for name in chosen:
         parsed = [from_brackets(text) for text in found.trees[name]]
-        trees = [tree for tree, _ in parsed]
-        f1 = {F1[c]: f1_statistics(trees, true_trees, c) for c in CONVENTIONS} if true_trees else {}
-        run = Run(
-            title,
-            found.examples,
-            {**statistics, **f1},
-            found.probabilities,
-            [words for _, words in parsed],
-            trees,
-            true_trees,
-        )
-        if len(chosen) > 1:  # trees are compared, whose answers are the same
-            run = run._replace(name=f"{title}: {name}", statistics=f1, probabilities=())
-        runs.append(run)
+        trees, sentences = [tree for tree, _ in parsed], [words for _, words in parsed]
+        f1 = f1_statistics(trees, true_trees) if true_trees else {}
+        run = Run(title, found.examples, f1, (), sentences, trees, true_trees)
+        if len(chosen) > 1:
+            runs.append(run._replace(name=f"{title}: {name}"))
+        else:  # of several trees, the answers are the same
+            runs.append(run._replace(statistics={**statistics, **f1}, probabilities=found.probabilities))
     return runs
 
 
@@ -213,23 +178,3 @@ READERS = {
     "log_probabilities": _read_texts,
 }
 """What reads the predictions of a task, by a key that those of the tasks before it lack."""
-
-
-def f1_statistics(trees: Sequence[Tree], true_trees: Sequence[Tree], convention: Convention) -> Floats:
-    """What the F1 of trees is computed from.
-
-    Args:
-        trees: the trees of n sentences.
-        true_trees: their true trees.
-        convention: what counts.
-    Returns:
-        Numerators and denominators, (n, 2); see `F1`. Trees over too few words have zeros.
-    """
-    statistics = np.zeros((len(trees), 2))
-    for i, (tree, true) in enumerate(zip(read_spans(trees), read_spans(true_trees), strict=True)):
-        if true.size >= FEWEST_WORDS:
-            score = score_spans([tree], [true], convention)
-            is_pooled = convention.level == "corpus"
-            counts = 2 * score.matched, score.predicted + score.gold
-            statistics[i] = counts if is_pooled else (score.f1, 1)
-    return statistics

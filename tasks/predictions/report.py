@@ -8,7 +8,7 @@ from typing import Any
 from ordered_memory.span_f1 import ONE_TOKEN, fraction_text
 from tasks.formatting.tables import count_text, number, text_table, wrap
 from tasks.predictions.comparison import CONSENSUS, ENSEMBLE, FEWEST_WORDS_TO_DIFFER, RANDOMIZATION
-from tasks.predictions.reading import ACCURACY, F1, FEWEST_WORDS, PERPLEXITY
+from tasks.predictions.measures import ACCURACY, F1, FEWEST_WORDS, PERPLEXITY
 from tasks.predictions.significance import DRAWS
 
 NOTES = {

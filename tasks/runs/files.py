@@ -152,17 +152,28 @@ def read_json_lines(
         where = f"{path}, line {number}"
         if max_line is not None and len(line.encode()) > max_line:
             raise UserError(f"{where}: expected at most {max_line:,} bytes, got more")
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where}: not JSON ({error})") from None
-        except RecursionError:
-            raise UserError(f"{where}: expected a JSON object, got brackets nested too deep") from None
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
-        yield where, row
+        if line.strip():
+            yield where, parse_json_object(line, where)
+
+
+def parse_json_object(text: str, where: str) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Args:
+        text: the object as JSON.
+        where: where it stands, for error messages.
+    Raises:
+        UserError: not JSON, not an object, or nested too deeply.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON ({error})") from None
+    except RecursionError:
+        raise UserError(f"{where}: expected a JSON object, got brackets nested too deep") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(value)}")
+    return value
 
 
 def is_finite_number(value: Any) -> bool:

@@ -30,7 +30,13 @@ from filelock import FileLock, Timeout
 
 from tasks.runs.config import SEED_DIRECTORY
 from tasks.runs.errors import UserError
-from tasks.runs.files import is_finite_number, read_json, remove_leftovers, write_atomically
+from tasks.runs.files import (
+    is_finite_number,
+    parse_json_object,
+    read_json,
+    remove_leftovers,
+    write_atomically,
+)
 from tasks.runs.text_files import read_text
 
 LOCKS_UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP)
@@ -195,12 +201,7 @@ class RunDirectory:
         rows = []
         for number, line in enumerate(read_text(self.metrics).splitlines(), start=1):
             where = f"{self.metrics}, line {number}"
-            try:
-                row = json.loads(line)
-            except (RecursionError, ValueError) as error:
-                raise UserError(f"{where}: not JSON ({error})") from None
-            if not isinstance(row, dict):
-                raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(row)}")
+            row = parse_json_object(line, where)
             for name in ("epoch", "fraction", *names):
                 if not is_finite_number(value := row.get(name)):
                     raise UserError(f"{where}: expected {name} to be a number, got {reprlib.repr(value)}")

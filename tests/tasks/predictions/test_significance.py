@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tasks.predictions.reading import ACCURACY, PERPLEXITY
+from tasks.predictions.measures import ACCURACY, PERPLEXITY
 from tasks.predictions.significance import mcnemar_test, randomization_test
 
 
