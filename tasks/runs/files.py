@@ -170,7 +170,7 @@ def parse_json_object(text: str, where: str) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{where}: not JSON ({error})") from None
     except RecursionError:
-        raise UserError(f"{where}: expected a JSON object, got brackets nested too deep") from None
+        raise UserError(f"{where}: not JSON (brackets are nested too deep)") from None
     if not isinstance(value, dict):
         raise UserError(f"{where}: expected a JSON object, got {reprlib.repr(value)}")
     return value

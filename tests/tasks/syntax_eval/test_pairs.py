@@ -52,7 +52,7 @@ def test_plain_compressed_and_blimp_in_a_directory(tmp_path):
         (pair("a", "b", "c\udfff"), "case: expected Unicode text, got '\\udfff' as character 2"),
         (
             '{"good": ' + "[" * 100_000 + "]" * 100_000 + "}",
-            "expected a JSON object, got brackets nested too deep",
+            "not JSON (brackets are nested too deep)",
         ),
         ("1" * 5_000, "not JSON"),
         (pair("a", "b" * (1 << 20)), "expected at most 1,048,576 bytes, got more"),
